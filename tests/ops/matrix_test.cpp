@@ -3,9 +3,19 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
 
 namespace orthant::nn {
 namespace matrix_test {
+
+double resident_mib() {
+  std::ifstream file("/proc/self/statm");
+  double pages = 0;
+  file >> pages >> pages;
+  return pages * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
 
 TEST(Matrix, EverySizeAndTypeIsMultiplied) {
   at::manual_seed(1);
@@ -21,6 +31,16 @@ TEST(Matrix, EverySizeAndTypeIsMultiplied) {
       EXPECT_LT((product.to(at::kDouble) - 2 * expected).abs().max().item<double>(), 2 * bound) << size;
     }
   }
+}
+
+// As steps of a generation have them.
+TEST(Matrix, RowCountsThatComeByChanceKeepNoMemory) {
+  const auto right = at::randn({512, 512});
+  const auto multiply = [&](std::int64_t rows) { matrix_times(at::randn({rows, 512}), right); };
+  for (const std::int64_t rows : {24, 32, 151, 160}) multiply(rows);
+  const double before = resident_mib();
+  for (std::int64_t rows = 24; rows < 152; ++rows) multiply(rows);
+  EXPECT_LT(resident_mib() - before, 30);
 }
 
 }  // namespace matrix_test

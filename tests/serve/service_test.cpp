@@ -356,6 +356,8 @@ TEST(Service, ThePageRunsNothingFromElsewhere) {
   EXPECT_NE(page.head.find("default-src 'none'"), std::string::npos);
   EXPECT_EQ(page.body.find("innerHTML"), std::string::npos);
   EXPECT_EQ(page.body.find("https://"), std::string::npos);
+  // A model that is fast must not lay out the page for every token.
+  EXPECT_NE(page.body.find("requestAnimationFrame(show)"), std::string::npos);
 }
 
 }  // namespace service_test

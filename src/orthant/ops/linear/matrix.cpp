@@ -1,8 +1,10 @@
 // Note [Two libraries]: libtorch multiplies float32 matrices on the CPU with MKL. Its oneDNN, which it keeps for narrow
 // types, is 7 to 10% faster from a few million multiplications on (AVX-512 without Intel's name on it), and slower
-// below. The function is exported but in no header; where a libtorch lacks it the weak reference is null and MKL does
-// it all, as it does on a processor without the instructions that the function asks for whatever the type. Which
-// library multiplies depends on sizes alone, so bits do not depend on the schedule.
+// below. It keeps the code that it makes for each shape, hundreds of kilobytes, for up to a thousand shapes: row counts
+// that come by chance, as those of a generation's steps, are MKL's. The function is exported but in no header; where a
+// libtorch lacks it the weak reference is null and MKL does it all, as it does on a processor without the instructions
+// that the function asks for whatever the type. Which library multiplies depends on sizes alone, so bits do not depend
+// on the schedule.
 #include "orthant/ops/linear/matrix.h"
 
 #include <ATen/ATen.h>
@@ -19,6 +21,7 @@ namespace orthant::nn {
 namespace {
 
 constexpr double kFewMultiplications = 6e6;
+constexpr std::int64_t kPlannedRows = 16;  // sizes that somebody chose are multiples of it
 
 // As mkldnn_matmul() asks before it looks at the type.
 bool has_narrow_types() {
@@ -31,7 +34,7 @@ bool has_narrow_types() {
 
 bool suits_onednn(const at::Tensor& out, const at::Tensor& left) {
   static const bool usable = at::native::mkldnn_matmul != nullptr && has_narrow_types();
-  return usable && out.is_cpu() && out.scalar_type() == at::kFloat &&
+  return usable && out.is_cpu() && out.scalar_type() == at::kFloat && left.size(0) % kPlannedRows == 0 &&
          static_cast<double>(out.numel()) * static_cast<double>(left.size(1)) > kFewMultiplications &&
          at::globalContext().userEnabledMkldnn() && at::hasMKLDNN();
 }
