@@ -95,7 +95,7 @@ TEST_F(Attempts, GoOnWithoutALauncherThatFellSilentAndItJoinsLater) {
 
 TEST_F(Attempts, KeepALauncherWaitingWhoseNodeIsStillThere) {
   start(again(0, 2), "exec bash -c '" + door() + "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then sleep 1000; fi'");
-  const auto hello = Hello{1, 2, 1, "none", 3};
+  const auto hello = Hello{1, 2, 1, "none", 3, 2};
   auto first = std::make_unique<LineConnection>(connect_as_member(node(1, 2)));  // the test is node 1 itself, twice
   first->send(hello);
   const Fd store = connect_as_member(node(1, 2), Purpose::kStore);
@@ -132,6 +132,45 @@ TEST_F(Attempts, AStopBetweenTwoAttemptsEndsTheJobOnAllNodes) {
     EXPECT_EQ(report(stopped), text);
     EXPECT_NE(report(1 - stopped).find(text), std::string::npos) << report(1 - stopped);
   }
+}
+
+TEST_F(Attempts, GoOnWithFewerNodesAndGrowAgainAtACheckpoint) {
+  // Ranks that are told to end for other hosts end with 75, as a training does that has saved.
+  const auto script =
+      "exec bash -c 'echo $RANK of $WORLD_SIZE on $GROUP_RANK; " + door() +
+      "if [ $TORCHELASTIC_RESTART_COUNT = 2 ]; then exit 0; fi; trap \"exit 75\" TERM; sleep 1000 & wait'";
+  const auto elastic = [&](int node_rank) {
+    auto options = again(node_rank, 3);
+    options.min_nodes = 2;
+    options.regroup_seconds = 0.3;
+    return options;
+  };
+  start(elastic(0), script);
+  const pid_t lost = start(elastic(1), script);
+  start(elastic(2), script);
+  await_ranks(3);
+  kill(lost, SIGKILL);
+  await_ranks(2);
+  start(elastic(1), script);
+  EXPECT_EQ(wait_for_all(), (std::vector<int>{0, -SIGKILL, 0, 0})) << report(0) << report(1) << report(2);
+  EXPECT_EQ(said(0),
+            "node 1: its launcher is gone\nstarting all ranks again (1 of 3)\n"
+            "hosts have come: meeting them for another attempt\n");
+  const auto text = out_.text() + err_.text();
+  for (const char* line : {"2 of 3 on 2\n", "1 of 2 on 1\n"}) EXPECT_NE(text.find(line), std::string::npos) << text;
+}
+
+TEST_F(Attempts, EndWhenFewerNodesThanTheLeastAreThere) {
+  for (const int i : {0, 2}) {
+    auto options = again(i, 4);
+    options.min_nodes = 3;
+    options.regroup_seconds = 0.1;
+    if (i == 0) options.timeout_seconds = 0.3;
+    start(options, "true");
+  }
+  EXPECT_EQ(wait_for_all(), (std::vector<int>{3, 3}));
+  EXPECT_NE(report(0).find("of 4 nodes these never arrived: 1, 3; at least 3 are needed"), std::string::npos)
+      << report(0);
 }
 
 TEST_F(Attempts, NeedTheSameNumberOfRestartsOnAllNodes) {

@@ -97,7 +97,7 @@ TEST_F(Nodes, SayWhereNobodyAnswered) {
 TEST_F(Nodes, ThatDoNotBelongAreRefusedAndTheJobGoesOn) {
   start(node(0, 3, 1), "true");
   LineConnection first(connect_as_member(node(1, 3)));  // the test is node 1 itself
-  first.send(Hello{1, 3, 1, "none"});
+  first.send(Hello{1, 3, 1, "none", 0, 3});
   const auto expect_refusal = [&](const NodeOptions& options, const std::string& reason) {
     const auto message = message_of<ConfigError>([&] { meet_once(options); });
     EXPECT_NE(message.find(reason), std::string::npos) << message;
@@ -150,7 +150,7 @@ TEST_F(Nodes, SayHowManyRanksReachedTheStore) {
   first.timeout_seconds = 0.3;
   start(first, "true");
   LineConnection second(connect_as_member(node(1, 2)));  // the test is node 1 itself
-  second.send(Hello{1, 2, 3, "none"});
+  second.send(Hello{1, 2, 3, "none", 0, 2});
   EXPECT_EQ(wait_for_all(), std::vector<int>{3});
   EXPECT_NE(report(0).find("of 3 ranks on other nodes only 0 reached its store"), std::string::npos) << report(0);
 }

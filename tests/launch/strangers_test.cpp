@@ -96,7 +96,7 @@ class Strangers : public LauncherTest {
 };
 
 const char* kHello =
-    R"({"hello":"orthant","version":3,"node_rank":1,"num_nodes":2,"num_ranks":1,"run_id":"none","max_restarts":0})";
+    R"({"hello":"orthant","version":3,"node_rank":1,"num_nodes":2,"num_ranks":1,"run_id":"none","max_restarts":0,"min_nodes":2})";
 
 TEST_F(Strangers, CannotJoinAndReportASuccess) {
   start(0, "echo trained");

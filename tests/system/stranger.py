@@ -22,7 +22,7 @@ NODE, STORE = 1, 2
 WITH_TOKEN, OPEN = 1, 2
 KINDS = ("no-token", "wrong-token", "replayed", "half-open", "garbage", "flood", "slow", "impostor-first", "impostor-late", "node-twice",
          "store-commands", "oversized")
-LIES = [{"hello": "orthant", "version": v, "node_rank": 1, "num_nodes": 2, "num_ranks": 1, "run_id": "none", "max_restarts": 0}
+LIES = [{"hello": "orthant", "version": v, "node_rank": 1, "num_nodes": 2, "num_ranks": 1, "run_id": "none", "max_restarts": 0, "min_nodes": 2}
         for v in (1, 2, 3)] + [
     {"failed": "\x1b[2Jall is well", "node": 1, "rank": 1, "exit_code": 0}, {"end": 0},
     {"world_size": 1, "rank_offset": 0, "master_address": "127.0.0.1", "master_port": 1}, {"refused": "go away"}]

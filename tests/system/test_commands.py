@@ -101,6 +101,14 @@ class Commands(unittest.TestCase):
         self.refused(2, "launch", "--nproc", "2", "--", "/no/such/program", has=["/no/such/program"])
         self.refused(2, "launch", "--nnodes", "2", "--node_rank", "2", "--rendezvous", "h:1", "--", "true", has=["0 to 1"])
         self.refused(2, "launch", "--nnodes", "2", "--", "true", has=["--rendezvous"])
+        for words, has in ((("2:4",), ["--nnodes 2:4 without --max-restarts", "add --max-restarts"]),
+                           (("4:2",), ["--nnodes 4:2: 4 is more than 2", "the smaller number first"]),
+                           (("2-4",), ["--nnodes 2-4: is neither a number of hosts", "--nnodes 2:4"]),
+                           (("2:4", "--max-restarts", "1", "--timeout", "9", "--regroup-seconds", "9"),
+                            ["--regroup-seconds 9 with --timeout 9: nobody would wait so long", "raise --timeout"]),
+                           (("2:4", "--max-restarts", "1", "--script", "pbs"), ["--nnodes 2:4 with --script", "use --nnodes 4"])):
+            place = () if "--script" in words else ("--rendezvous", "h:1")
+            self.refused(2, "launch", *place, "--nnodes", *words, "--", "true", has=has)
         self.refused(2, "launch", "--nnodes", "2", "--rendezvous", "a:1,b:1", "--", "true",
                      has=["--rendezvous a:1,b:1 names several places", "does not outlive that host", "name one HOST:PORT"])
         self.refused(2, "launch", "--script", "slrum", "--", "true", has=["slrum", "slurm"])

@@ -82,11 +82,12 @@ class Launch(unittest.TestCase):
 
     def test_writes_job_scripts(self):
         for kind in ("slurm", "pbs", "k8s"):
-            finished = orthant("launch", "--nproc", 4, "--nnodes", 2, "--gpus-per-node", 4, "--gpu-type", "a100", "--script", kind, "--",
-                               "./train", "--config", "my run.json")
+            finished = orthant("launch", "--nproc", 4, "--nnodes", 2, "--gpus-per-node", 4, "--gpu-type", "a100", "--script", kind, "--max-restarts", 7,
+                               "--", "./train", "--config", "my run.json")
             self.assertEqual(finished.returncode, 0, finished.stderr)
             self.assertIn("orthant launch", finished.stdout.replace("'", "").replace('"', ""))
             self.assertIn("my run.json", finished.stdout)
+            self.assertRegex(finished.stdout, r"--max-restarts\W+7")
             # A node finds the program where it lies; a container has it in its path.
             self.assertEqual(f"exec {os.path.realpath(ORTHANT)} launch" in finished.stdout, kind != "k8s", finished.stdout)
             self.assertIn("ORTHANT_TOKEN", finished.stdout)

@@ -135,6 +135,7 @@ int write_late(const WriteFence& fence) {
   OutputFolder folder("run", "late", {.writer = {"ab", 0}});
   folder.open();
   folder.write("{}", {});
+  folder.begin_unsaved();
   LineFile unfenced("run", "metrics.jsonl");
   LineFile metrics("run", "metrics.jsonl", fence);
   metrics.append("{\"step\":1}");
@@ -171,7 +172,6 @@ TEST_F(OutputFolders, AWriterThatWasStoppedWritesNothingOnceTheNextAttemptHasBeg
   {
     OutputFolder next("run", "late", {.restarted = true, .writer = {"ab", 1}});
     EXPECT_NO_THROW(next.check_not_in_use());
-    write_file_atomically("run/.unsaved", "");
     next.open();
   }
   const auto before = contents_of("run");

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <iostream>
+#include <optional>
+#include <string_view>
 
 #include "orthant/base/error.h"
 #include "orthant/cli/command.h"
+#include "orthant/cli/held_output.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/cli/rank_command.h"
 #include "orthant/comm/store.h"
@@ -24,7 +28,10 @@ namespace {
 
 struct LaunchFlags {
   int nproc = 1;
-  int nnodes = 1;
+  int nnodes = 1;     // the most
+  int min_nodes = 1;  // the fewest
+  std::string nnodes_text = "1";
+  double regroup_seconds = 30;
   int node_rank = 0;
   std::string rendezvous;
   std::string bind;
@@ -40,9 +47,37 @@ struct LaunchFlags {
   launch::ScriptOptions job;
 };
 
+// "4", or "2:4".
+void parse_hosts(const std::string& text, LaunchFlags& flags) {
+  constexpr int kMostHosts = 100000;
+  const auto number = [&](std::string_view word) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    const bool whole = error == std::errc{} && end == word.data() + word.size();
+    if (whole && value >= 1 && value <= kMostHosts) return value;
+    throw ConfigError(
+        fmt::format("--nnodes {}: is neither a number of hosts from 1 to {} nor MIN:MAX", text, kMostHosts),
+        {.remedy = "use for example --nnodes 4, or --nnodes 2:4"});
+  };
+  const std::string_view words = text;
+  const auto colon = words.find(':');
+  flags.nnodes = number(colon == std::string_view::npos ? words : words.substr(colon + 1));
+  flags.min_nodes = colon == std::string_view::npos ? flags.nnodes : number(words.substr(0, colon));
+  if (flags.min_nodes <= flags.nnodes) return;
+  throw ConfigError(fmt::format("--nnodes {}: {} is more than {}", text, flags.min_nodes, flags.nnodes),
+                    {.remedy = "write the smaller number first"});
+}
+
 void add_options(OptionParser& app, LaunchFlags& flags) {
   app.add_option("--nproc,--nproc-per-node", flags.nproc, "ranks on this host (default 1)").check(NumberRange(1, 4096));
-  app.add_option("--nnodes", flags.nnodes, "hosts (default 1)").check(NumberRange(1, 100000));
+  app.add_option("--nnodes", flags.nnodes_text, "hosts, or MIN:MAX of them (default 1)")
+      .check([&flags](const std::string& text) {
+        parse_hosts(text, flags);
+        return std::string();
+      });
+  app.add_option("--regroup-seconds", flags.regroup_seconds,
+                 "with --nnodes MIN:MAX: wait so long for more than MIN hosts (default 30)")
+      .check(NumberRange(0.0, 86400.0));
   app.add_option("--node-rank", flags.node_rank, "number of this host, from 0 (default 0)")
       .check(NumberRange(0, 99999));
   app.add_option("--rendezvous", flags.rendezvous,
@@ -99,6 +134,8 @@ launch::NodeOptions node_options(const LaunchFlags& flags, const Context& contex
   nodes.timeout_seconds = flags.timeout_seconds;
   nodes.run_id = flags.run_id;
   nodes.max_restarts = flags.max_restarts;
+  nodes.min_nodes = flags.min_nodes;
+  nodes.regroup_seconds = flags.regroup_seconds;
   nodes.membership = membership_of(flags, context);
   if (nodes.membership.open) say(launch::open_job_text(flags.rendezvous));
   nodes.say = say;
@@ -125,6 +162,8 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
   }
   say(launch::shared_devices_text(flags.ranks_per_device));
   const auto name = launch::random_name();
+  std::optional<HeldOutput> held;
+  if (is_ours && flags.max_restarts > 0) local.stdout_fd = held.emplace().fd();
   launch::SignalWatch signals;
   local.signals = &signals;
   const launch::RestartOptions restarts{.max_restarts = flags.max_restarts,
@@ -141,12 +180,14 @@ int start(const LaunchFlags& flags, const Arguments& program, const Context& con
     }
     job.max_restarts = flags.max_restarts;
     job.ranks_per_device = flags.ranks_per_device;
+    if (held) held->drop();
     const FolderWriter writer{job.job_name, job.restart_count};
     auto ended = launch::run_program(local, program, context.environment, job, hooks);
     keep_verdict(ended, writer);
     return ended;
   });
   if (link) link->leave(outcome);
+  if (held) held->tell();
   return report(outcome);
 }
 
@@ -186,6 +227,22 @@ void check_flags(const LaunchFlags& flags, const Arguments& program) {
   if (flags.nnodes > 1 && flags.rendezvous.empty() && flags.script.empty()) {
     throw ConfigError(fmt::format("--nnodes {} needs a place to meet", flags.nnodes),
                       {.remedy = "add --rendezvous HOST:PORT with the address of host 0, the same on all hosts"});
+  }
+  if (flags.min_nodes < flags.nnodes && flags.max_restarts == 0) {
+    throw ConfigError(fmt::format("--nnodes {} without --max-restarts: a job that goes on with fewer hosts is started "
+                                  "again on them",
+                                  flags.nnodes_text),
+                      {.remedy = "add --max-restarts with how often that may happen"});
+  }
+  if (flags.min_nodes < flags.nnodes && flags.regroup_seconds >= flags.timeout_seconds) {
+    throw ConfigError(fmt::format("--regroup-seconds {:.6g} with --timeout {:.6g}: nobody would wait so long",
+                                  flags.regroup_seconds, flags.timeout_seconds),
+                      {.remedy = "raise --timeout, or lower --regroup-seconds"});
+  }
+  if (flags.min_nodes < flags.nnodes && !flags.script.empty()) {
+    throw ConfigError(
+        fmt::format("--nnodes {} with --script: a job script asks for a fixed number of hosts", flags.nnodes_text),
+        {.remedy = fmt::format("use --nnodes {}", flags.nnodes)});
   }
   if (flags.rendezvous.find(',') != std::string::npos) {
     throw ConfigError(

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "orthant/base/json_text.h"
 #include "orthant/base/printable.h"
 #include "orthant/cli/devices.h"
+#include "orthant/cli/held_output.h"
 #include "orthant/cli/option_parser.h"
 #include "orthant/comm/nccl.h"
 #include "orthant/comm/store.h"
@@ -141,33 +141,6 @@ std::vector<std::string> without_option(const std::vector<std::string>& words, c
   }
   return kept;
 }
-
-// What rank 0 writes to stdout while it may yet be started again: only the last attempt's is told, so that a rank that
-// dies after the result was written does not lead to two of them.
-class HeldOutput {
- public:
-  HeldOutput() : memory_(memfd_create("orthant-output", MFD_CLOEXEC)) {
-    if (!memory_) throw CommError("the system gives no memory to hold the ranks' output back");
-  }
-
-  int fd() const { return memory_.get(); }
-
-  void drop() const {
-    if (ftruncate(memory_.get(), 0) == 0) lseek(memory_.get(), 0, SEEK_SET);
-  }
-
-  void tell() const {
-    lseek(memory_.get(), 0, SEEK_SET);
-    std::array<char, 4096> chunk;
-    for (ssize_t count = 0; (count = read(memory_.get(), chunk.data(), chunk.size())) > 0;) {
-      std::cout.write(chunk.data(), count);
-    }
-    std::cout << std::flush;
-  }
-
- private:
-  launch::Fd memory_;
-};
 
 // Starts local ranks, again after a failure while restarts are left. Ranks that use CUDA are executed anew: a process
 // that will use CUDA must not be a fork of one that has loaded it.

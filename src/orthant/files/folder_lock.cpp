@@ -34,6 +34,7 @@ constexpr std::int64_t kMostLockBytes = 4096;
 // What the holder wrote: "1234 node7", and "1234 node7 0f3a... 2" where its job has a name. It may be between taking
 // the lock and writing.
 struct Holder {
+  bool is_told = false;
   std::string process = "another process";
   FolderWriter writer = {};
 };
@@ -43,7 +44,10 @@ Holder holder_in(const std::filesystem::path& folder) {
   pid_t pid = 0;
   std::string host;
   Holder holder;
-  if (text >> pid >> host) holder.process = fmt::format("process {} (host {})", pid, host);
+  if (text >> pid >> host) {
+    holder.is_told = true;
+    holder.process = fmt::format("process {} (host {})", pid, host);
+  }
   if (!(text >> holder.writer.job >> holder.writer.attempt)) holder.writer = {};
   return holder;
 }
@@ -85,6 +89,7 @@ void write_holder(FileHandle& file, const FolderWriter& writer) {
   text += '\n';
   file.write_all(std::as_bytes(std::span(text)));
   file.truncate(static_cast<std::int64_t>(text.size()));
+  if (!writer.job.empty()) file.sync();  // for ranks on other hosts, which share the folder over a network
 }
 
 bool still_has_its_name(const FileHandle& file) {
@@ -141,7 +146,7 @@ void WriteFence::check() const {
   if (writer_.job.empty()) return;
   const auto holder = holder_in(folder_);
   refuse_later_attempt(folder_, holder, writer_);
-  if (is_same_job(holder, writer_)) return;
+  if (!holder.is_told || is_same_job(holder, writer_)) return;
   throw CommError(fmt::format("output folder {} belongs to {} now: this job writes nothing there any more",
                               folder_.string(), holder.process),
                   {.remedy = "look for the other job, and give each an --output-dir of its own"});

@@ -27,6 +27,9 @@ class ExternalEvents {
   // The first failure elsewhere, once known. It ends the ranks here.
   virtual const std::optional<Failure>& failure() const = 0;
 
+  // Whether the attempt is to end at a checkpoint, for another one with other hosts: ranks here get SIGTERM then.
+  virtual bool regroup_asked() const { return false; }
+
   // Tells the others that the job has failed here. Never blocks.
   virtual void announce_failure(const Failure& failure) = 0;
 

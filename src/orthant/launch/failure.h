@@ -21,6 +21,7 @@ struct Outcome {
   bool stop_asked = false;      // the launcher was told to stop, whatever became of it
   std::string run_folder = {};  // that a rank of this host has told of; empty: none
   bool host_lost = false;       // no rank: its launcher is gone or silent
+  bool regroups = false;        // the attempt was ended for another one with other hosts
 };
 
 // Whether the same job may do better when started again: a rank or a host was lost, failed, or did not answer; not

@@ -192,7 +192,7 @@ Environment rank_environment(const Environment& base_environment, const ProgramJ
   environment["ROLE_NAME"] = "default";
   environment["LOCAL_RANK"] = std::to_string(local_rank);
   environment["LOCAL_WORLD_SIZE"] = std::to_string(num_ranks);
-  environment["GROUP_RANK"] = std::to_string(job.node_rank);
+  environment["GROUP_RANK"] = std::to_string(job.node_index < 0 ? job.node_rank : job.node_index);
   environment["GROUP_WORLD_SIZE"] = std::to_string(job.num_nodes);
   environment["MASTER_ADDR"] = job.master_address;
   environment["MASTER_PORT"] = std::to_string(job.master_port);

@@ -56,6 +56,7 @@ struct ProgramJob {
   int world_size = 0;   // 0: the ranks of this host
   int node_rank = 0;
   int num_nodes = 1;
+  int node_index = -1;                       // among the nodes that are there; -1: the node's rank
   std::string master_address = "127.0.0.1";  // where c10d's store is, and its port; on several hosts 0: there is none
   int master_port = 0;
   // A listening socket for the store at master_address:master_port, taken over by the call. -1: the store is on another

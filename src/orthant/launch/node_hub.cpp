@@ -58,7 +58,8 @@ NodeHub::~NodeHub() {
 ProgramJob NodeHub::take_job() {
   ProgramJob job;
   job.world_size = place_.world_size;
-  job.num_nodes = options_.num_nodes;
+  job.num_nodes = place_.num_nodes;
+  job.node_index = place_.node_index;
   job.master_address = place_.master_address;
   job.master_port = place_.master_port;
   job.listen_fd = c10d_store_.release();
@@ -106,6 +107,7 @@ void NodeHub::service() {
   hear_nodes();
   watch_hearts();
   let_waiting_in();
+  regroup_for_waiting();
 }
 
 void NodeHub::let_members_in() {

@@ -26,6 +26,7 @@ class NodeHub final : public NodeLink {
   std::optional<Clock::time_point> next_deadline() const override;
   void service() override;
   const std::optional<Failure>& failure() const override { return failure_; }
+  bool regroup_asked() const override { return regroup_asked_; }
   void announce_failure(const Failure& failure) override;
   void announce_end(int exit_code) override;
   std::optional<int> common_end() const override { return common_end_; }
@@ -48,12 +49,14 @@ class NodeHub final : public NodeLink {
 
   void begin_meeting();
   void let_waiting_in();
+  void regroup_for_waiting();
   void welcome(Node& node);
   void start();
   [[noreturn]] void give_up_waiting();
   std::set<int> missing() const;
   int num_ranks() const;  // of all nodes that are ready
-  bool is_complete() const;
+  bool is_complete(Clock::time_point began) const;
+  void drop_unready();
   void drop_lost_store_connections();
   void let_members_in();
   void hear_visitors();
@@ -86,6 +89,7 @@ class NodeHub final : public NodeLink {
   bool failed_ = false;  // known everywhere, whoever noticed
   std::optional<Failure> failure_;
   std::optional<int> common_end_;
+  bool regroup_asked_ = false;
   std::optional<Outcome> over_;
 };
 

@@ -18,12 +18,15 @@ constexpr int kLongestPollMilliseconds = 1000;
 
 std::optional<Outcome> NodeHub::meet(SignalWatch& signals) {
   begin_meeting();
-  const auto deadline = Clock::now() + seconds(options_.timeout_seconds);
-  while (!over_ && !is_complete()) {
+  const auto began = Clock::now();
+  const auto deadline = began + seconds(options_.timeout_seconds);
+  while (!over_ && !is_complete(began)) {
     if (left_until(deadline) <= 0) give_up_waiting();
     std::vector<pollfd> fds{{signals.fd(), POLLIN, 0}};
     add_poll_fds(fds);
-    poll(fds.data(), fds.size(), std::min(poll_milliseconds(deadline), kLongestPollMilliseconds));
+    const auto enough = began + seconds(options_.regroup_seconds);
+    const auto next = Clock::now() < enough ? std::min(enough, deadline) : deadline;
+    poll(fds.data(), fds.size(), std::min(poll_milliseconds(next), kLongestPollMilliseconds));
     if (fds[0].revents != 0 && signals.asked_to_stop()) {
       over_ = num_meetings_ == 1 ? stopped_before_start() : stopped_between_attempts();
     }
@@ -40,6 +43,7 @@ void NodeHub::begin_meeting() {
   failure_.reset();
   common_end_.reset();
   own_end_.reset();
+  regroup_asked_ = false;
   store_connections_.clear();
   if (options_.needs_c10d_store) {
     c10d_store_ = bind_tcp({bound_endpoint(doorman_.listener()).host, options_.store_port});
@@ -73,8 +77,11 @@ void NodeHub::give_up_waiting() {
   const auto reason =
       late.empty() ? fmt::format("node 0 waited {:.6g} s, but of {} ranks on other nodes only {} reached its store",
                                  options_.timeout_seconds, num_ranks() - options_.num_ranks, store_connections_.size())
-                   : fmt::format("node 0 waited {:.6g} s, but of {} nodes these never arrived: {}",
-                                 options_.timeout_seconds, options_.num_nodes, fmt::join(late, ", "));
+                   : fmt::format("node 0 waited {:.6g} s, but of {} nodes these never arrived: {}{}",
+                                 options_.timeout_seconds, options_.num_nodes, fmt::join(late, ", "),
+                                 options_.min_nodes < options_.num_nodes
+                                     ? fmt::format("; at least {} are needed", options_.min_nodes)
+                                     : "");
   broadcast(Over{kPeerLostExitCode, reason});
   throw CommError(reason,
                   {.remedy = fmt::format("start orthant launch on them with --rendezvous {} and their --node-rank",
@@ -82,12 +89,15 @@ void NodeHub::give_up_waiting() {
 }
 
 void NodeHub::start() {
+  drop_unready();
   place_.world_size = num_ranks();
+  place_.num_nodes = 1 + static_cast<int>(nodes_.size());
   place_.attempt = num_meetings_ - 1;
   in_attempt_ = true;
   Place place = place_;
   place.rank_offset = options_.num_ranks;
   for (auto& [node_rank, node] : nodes_) {
+    ++place.node_index;
     node.connection.send(place);
     node.first_rank = place.rank_offset;
     node.is_ready = false;
@@ -122,8 +132,27 @@ void NodeHub::drop_lost_store_connections() {
   });
 }
 
-bool NodeHub::is_complete() const {
-  return missing().empty() && static_cast<int>(store_connections_.size()) >= num_ranks() - options_.num_ranks;
+bool NodeHub::is_complete(Clock::time_point began) const {
+  const auto late = static_cast<int>(missing().size());
+  const bool waited = Clock::now() >= began + seconds(options_.regroup_seconds);
+  if (late > (waited ? options_.num_nodes - options_.min_nodes : 0)) return false;
+  return static_cast<int>(store_connections_.size()) >= num_ranks() - options_.num_ranks;
+}
+
+// An attempt that goes on without some nodes is theirs no longer: they come to the next meeting anew.
+void NodeHub::drop_unready() {
+  std::erase_if(nodes_, [](const auto& node) { return !node.second.is_ready; });
+}
+
+// A node that the attempt lacks and that waits for the next one. The attempt ends at a checkpoint.
+void NodeHub::regroup_for_waiting() {
+  if (!in_attempt_ || failed_ || common_end_ || regroup_asked_) return;
+  const auto is_new = [this](const Visitor& visitor) {
+    return visitor.waiting && !visitor.connection.closed() && !nodes_.contains(visitor.waiting->node_rank);
+  };
+  if (std::ranges::none_of(visitors_, is_new)) return;
+  regroup_asked_ = true;
+  broadcast(Regroup{});
 }
 
 std::string NodeHub::refusal_of(const Hello& hello) const {
@@ -136,6 +165,10 @@ std::string NodeHub::refusal_of(const Hello& hello) const {
   }
   if (hello.max_restarts != options_.max_restarts) {
     return fmt::format("node {} has --max-restarts {}, node 0 has {}", node, hello.max_restarts, options_.max_restarts);
+  }
+  if (hello.min_nodes != options_.min_nodes) {
+    return fmt::format("node {} goes on with {} nodes at least, node 0 with {}", node, hello.min_nodes,
+                       options_.min_nodes);
   }
   if (node < 1 || node >= options_.num_nodes) {
     return fmt::format("node rank {} is not between 1 and {}", node, options_.num_nodes - 1);

@@ -23,9 +23,10 @@ std::optional<Outcome> NodeMember::meet(SignalWatch& signals) {
   const auto deadline = Clock::now() + seconds(options_.timeout_seconds);
   begin_meeting();
   while (!over_) {
+    store_connections_.clear();
     if (!connection_ && !connect(signals, deadline)) break;
-    connection_->send(
-        Hello{options_.node_rank, options_.num_nodes, options_.num_ranks, options_.run_id, options_.max_restarts});
+    connection_->send(Hello{options_.node_rank, options_.num_nodes, options_.num_ranks, options_.run_id,
+                            options_.max_restarts, options_.min_nodes});
     if (await_place(signals, deadline)) return std::nullopt;
     if (over_) break;
     connection_.reset();  // it broke
@@ -37,7 +38,7 @@ std::optional<Outcome> NodeMember::meet(SignalWatch& signals) {
 void NodeMember::begin_meeting() {
   failure_.reset();
   common_end_.reset();
-  store_connections_.clear();
+  regroup_asked_ = false;
   if (connection_ && connection_->closed()) connection_.reset();
 }
 
@@ -73,9 +74,11 @@ void NodeMember::say_once(const std::string& text) {
 
 // False when the connection broke, or the job is over.
 bool NodeMember::await_place(SignalWatch& signals, Clock::time_point deadline) {
+  bool is_welcome = false;
   while (!connection_->closed()) {
+    const bool lacks_store = is_welcome && static_cast<int>(store_connections_.size()) < options_.num_ranks;
     std::vector<pollfd> fds{{connection_->fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
-    poll(fds.data(), fds.size(), poll_milliseconds(deadline));
+    poll(fds.data(), fds.size(), lacks_store ? 0 : poll_milliseconds(deadline));
     if (fds[1].revents != 0 && stop_if_asked(signals)) return false;
     if (fds[0].revents == 0 && left_until(deadline) <= 0) {
       throw CommError(fmt::format("node {} reached node 0 at {}, but not all {} nodes had arrived after {:.6g} s",
@@ -85,7 +88,7 @@ bool NodeMember::await_place(SignalWatch& signals, Clock::time_point deadline) {
     }
     while (const auto line = connection_->next_line()) {
       const auto message = parse_line(*line);
-      if (std::holds_alternative<Welcome>(message)) connect_to_store(deadline);
+      is_welcome |= std::holds_alternative<Welcome>(message);
       if (const auto* place = std::get_if<Place>(&message)) {
         take_place(*place);
         return true;
@@ -94,22 +97,27 @@ bool NodeMember::await_place(SignalWatch& signals, Clock::time_point deadline) {
         over_ = Outcome{over->exit_code, -1, over->reason};
         return false;
       }
-      if (const auto* refusal = std::get_if<Refusal>(&message)) {
-        throw ConfigError(fmt::format("node 0 at {} refused node {}: {}", endpoint_text(options_.rendezvous),
-                                      options_.node_rank, refusal->reason),
-                          {.remedy = "give every node the same --nnodes and its own --node-rank"});
-      }
+      if (const auto* refusal = std::get_if<Refusal>(&message)) throw_refusal(*refusal);
     }
+    if (lacks_store && !connection_->closed()) add_store_connection(deadline);
   }
   return false;
 }
 
-void NodeMember::connect_to_store(Clock::time_point deadline) {
-  store_connections_.clear();
-  const auto say = [this](const std::string& text) { say_once(text); };
-  for (int i = 0; i < options_.num_ranks; ++i) {
+void NodeMember::throw_refusal(const Refusal& refusal) const {
+  throw ConfigError(fmt::format("node 0 at {} refused node {}: {}", endpoint_text(options_.rendezvous),
+                                options_.node_rank, refusal.reason),
+                    {.remedy = "give every node the same --nnodes and --max-restarts, and its own --node-rank"});
+}
+
+// For one more rank. Node 0 may leave meanwhile: whoever calls looks for its last word, and calls again.
+void NodeMember::add_store_connection(Clock::time_point deadline) {
+  const double patience = std::min(left_until(deadline), kKnockSeconds);
+  try {
     store_connections_.push_back(connect_as_member(options_.rendezvous, options_.membership, Purpose::kStore, "node 0",
-                                                   left_until(deadline), say));
+                                                   patience, [this](const std::string& text) { say_once(text); }));
+  } catch (const CommError&) {
+    if (left_until(deadline) <= 0) throw;
   }
 }
 
@@ -128,7 +136,8 @@ ProgramJob NodeMember::take_job() {
   job.rank_offset = place_.rank_offset;
   job.world_size = place_.world_size;
   job.node_rank = options_.node_rank;
-  job.num_nodes = options_.num_nodes;
+  job.num_nodes = place_.num_nodes;
+  job.node_index = place_.node_index;
   job.master_address = place_.master_address;
   job.master_port = place_.master_port;
   for (auto& connection : store_connections_) job.store_connections.push_back(connection.release());
@@ -141,7 +150,7 @@ ProgramJob NodeMember::take_job() {
 }
 
 void NodeMember::leave(const Outcome& outcome) {
-  if (connection_ && !common_end_) connection_->send(over_of(outcome, options_.node_rank));
+  if (connection_ && outcome.exit_code != 0) connection_->send(over_of(outcome, options_.node_rank));
 }
 
 void NodeMember::add_poll_fds(std::vector<pollfd>& fds) const {
@@ -176,6 +185,7 @@ void NodeMember::hear(const std::string& line) {
     const auto message = parse_line(line);
     if (const auto* failure = std::get_if<Failure>(&message); failure != nullptr && !failure_)
       failure_ = seen_elsewhere(*failure);
+    if (std::holds_alternative<Regroup>(message)) regroup_asked_ = true;
     if (const auto* end = std::get_if<End>(&message)) common_end_ = end->exit_code;
     if (const auto* over = std::get_if<Over>(&message)) over_ = Outcome{over->exit_code, -1, over->reason};
   } catch (const ConfigError& error) {

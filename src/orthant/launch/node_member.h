@@ -22,6 +22,7 @@ class NodeMember final : public NodeLink {
   std::optional<Clock::time_point> next_deadline() const override;
   void service() override;
   const std::optional<Failure>& failure() const override { return failure_; }
+  bool regroup_asked() const override { return regroup_asked_; }
   void announce_failure(const Failure& failure) override;
   void announce_end(int exit_code) override;
   std::optional<int> common_end() const override { return common_end_; }
@@ -31,7 +32,8 @@ class NodeMember final : public NodeLink {
   bool connect(SignalWatch& signals, Clock::time_point deadline);
   bool await_place(SignalWatch& signals, Clock::time_point deadline);
   bool stop_if_asked(SignalWatch& signals);
-  void connect_to_store(Clock::time_point deadline);
+  [[noreturn]] void throw_refusal(const Refusal& refusal) const;
+  void add_store_connection(Clock::time_point deadline);
   void take_place(const Place& place);
   void hear(const std::string& line);
   void say_once(const std::string& text);
@@ -44,6 +46,7 @@ class NodeMember final : public NodeLink {
   Heartbeat heartbeat_;
   std::optional<Failure> failure_;
   std::optional<int> common_end_;
+  bool regroup_asked_ = false;
   std::optional<Outcome> over_;
   std::set<std::string> said_;
 };

@@ -24,7 +24,8 @@ json as_json(const Hello& hello) {
           {"num_nodes", hello.num_nodes},
           {"num_ranks", hello.num_ranks},
           {"run_id", bounded_text(hello.run_id)},
-          {"max_restarts", hello.max_restarts}};
+          {"max_restarts", hello.max_restarts},
+          {"min_nodes", hello.min_nodes}};
 }
 
 json as_json(const Welcome&) {
@@ -34,7 +35,8 @@ json as_json(const Welcome&) {
 json as_json(const Place& place) {
   return {
       {"world_size", place.world_size},   {"rank_offset", place.rank_offset}, {"master_address", place.master_address},
-      {"master_port", place.master_port}, {"attempt", place.attempt},         {"job", bounded_text(place.job)}};
+      {"master_port", place.master_port}, {"num_nodes", place.num_nodes},     {"node_index", place.node_index},
+      {"attempt", place.attempt},         {"job", bounded_text(place.job)}};
 }
 
 json as_json(const Refusal& refusal) {
@@ -54,6 +56,10 @@ json as_json(const End& end) {
 
 json as_json(const Alive&) {
   return {{"alive", true}};
+}
+
+json as_json(const Regroup&) {
+  return {{"regroup", true}};
 }
 
 json as_json(const Over& over) {
@@ -90,7 +96,7 @@ Hello hello_of(const json& object) {
   }
   return {number_of(object, "node_rank", INT_MIN, INT_MAX), number_of(object, "num_nodes", INT_MIN, INT_MAX),
           number_of(object, "num_ranks", INT_MIN, INT_MAX), text_of(object, "run_id"),
-          number_of(object, "max_restarts", 0, INT_MAX)};
+          number_of(object, "max_restarts", 0, INT_MAX),    number_of(object, "min_nodes", 1, kMostNodes)};
 }
 
 Place place_of(const json& object) {
@@ -98,6 +104,8 @@ Place place_of(const json& object) {
           number_of(object, "rank_offset", 0, kMostRanks),
           text_of(object, "master_address"),
           number_of(object, "master_port", 0, 65535),
+          number_of(object, "num_nodes", 1, kMostNodes),
+          number_of(object, "node_index", 0, kMostNodes - 1),
           number_of(object, "attempt", 0, kMostAttempts),
           text_of(object, "job")};
 }
@@ -122,6 +130,7 @@ Message from_json(const json& object) {
   if (object.contains("refused")) return Refusal{text_of(object, "refused")};
   if (object.contains("failed")) return failure_of(object);
   if (object.contains("alive")) return Alive{};
+  if (object.contains("regroup")) return Regroup{};
   if (object.contains("over")) return Over{number_of(object, "exit_code", 0, 255), text_of(object, "over")};
   return end_of(object);
 }

@@ -30,6 +30,7 @@ struct Hello {
   int num_ranks = 1;
   std::string run_id;
   int max_restarts = 0;
+  int min_nodes = 1;
 };
 
 // The answer to a hello: the node belongs to the job and may connect its ranks to the store.
@@ -40,6 +41,8 @@ struct Place {
   int rank_offset = 0;
   std::string master_address;
   int master_port = 0;  // of c10d's store; 0: there is none
+  int num_nodes = 1;    // that are there
+  int node_index = 0;   // among these
   int attempt = 0;
   std::string job = {};  // the name of this very job, which no other has
 };
@@ -55,13 +58,16 @@ struct End {
 // A sign of life.
 struct Alive {};
 
+// The attempt is to end at a checkpoint: hosts have come that the next one can have.
+struct Regroup {};
+
 // There is no further attempt for whom this is sent to, or with whom it comes from; why, and with which exit code.
 struct Over {
   int exit_code = 0;
   std::string reason;
 };
 
-using Message = std::variant<Hello, Welcome, Place, Refusal, Failure, End, Alive, Over>;
+using Message = std::variant<Hello, Welcome, Place, Refusal, Failure, End, Alive, Regroup, Over>;
 
 // What a launcher says that comes to no further meeting, the job having ended so for it. Local.
 Over over_of(const Outcome& outcome, int node_rank);

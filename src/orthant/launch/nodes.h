@@ -19,7 +19,7 @@
 namespace orthant::launch {
 
 struct NodeOptions {
-  int num_nodes = 1;
+  int num_nodes = 1;  // the most
   int node_rank = 0;
   int num_ranks = 1;             // on this node
   Endpoint rendezvous;           // node 0's host as the others reach it, and the port its launcher listens on
@@ -30,6 +30,8 @@ struct NodeOptions {
   double timeout_seconds = 300;  // how long a meeting waits, and how long another launcher may be silent
   std::string run_id = "none";   // must be the same on all nodes
   int max_restarts = 0;          // the same on all nodes; 0: there is one meeting
+  int min_nodes = 0;             // an attempt may have so few of the nodes; the same on all; 0: it has all
+  double regroup_seconds = 30;   // how long a meeting waits for more than these
   Membership membership;         // several nodes: a token that all have, or open
   Say say;                       // about strangers; empty: nothing is said
 };

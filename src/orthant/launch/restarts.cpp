@@ -66,6 +66,10 @@ Outcome run_attempts(const RestartOptions& options, SignalWatch& signals, const 
   Patience patience(options);
   for (int attempt = 0;; ++attempt) {
     auto outcome = run(attempt);
+    if (outcome.regroups) {
+      options.say("hosts have come: meeting them for another attempt");
+      continue;
+    }
     if (!may_restart(outcome)) return outcome;
     patience.look();
     if (!options.decided_elsewhere && patience.ended()) {

@@ -169,8 +169,16 @@ void Supervisor::note_exit(const RankExit& exit) {
 void Supervisor::check_elsewhere() {
   if (events_ == nullptr) return;
   events_->service();
+  regroup_if_asked();
   if (!events_->failure() || failure_ || stop_signal_ != 0) return;
   fail_with(*events_->failure(), false);
+}
+
+void Supervisor::regroup_if_asked() {
+  if (regrouping_ || failure_ || !events_->regroup_asked() || !any_alive()) return;
+  regrouping_ = true;
+  sent_.insert(SIGTERM);
+  signal_groups(SIGTERM);
 }
 
 void Supervisor::check_deadline() {
@@ -349,6 +357,9 @@ Outcome Supervisor::verdict() const {
   }
   for (const auto& text : given_up_) outcome.report += (outcome.report.empty() ? "" : "\n") + text;
   outcome.stop_asked = stop_asked_;
+  // Programs that do not know SIGTERM die of it.
+  const bool ended = outcome.exit_code == kStoppedExitCode || outcome.exit_code == 128 + SIGTERM;
+  outcome.regroups = ended && !stop_asked_ && events_ != nullptr && events_->regroup_asked();
   const bool no_memory = lacked_memory(outcome.failed_rank);
   if (no_memory) outcome.report += fmt::format("\n  fix: {}", kOutOfMemoryRemedy);
   // A rank that refused its data or its settings has said why, last of all; what the others did meanwhile says nothing.

@@ -64,6 +64,7 @@ class Supervisor {
   void note_exit(const RankExit& exit);
   void check_reader();
   void check_elsewhere();
+  void regroup_if_asked();
   void check_deadline();
   void check_overdue();
   void fail_with(Failure failure, bool announce);
@@ -101,6 +102,7 @@ class Supervisor {
   std::set<int> sent_;                               // signals the ranks got from us
   int stop_signal_ = 0;                              // the forwarded signal that ended the job
   int interrupts_ = 0;                               // SIGINT and SIGTERM received
+  bool regrouping_ = false;                          // the ranks were told to save and end, for other hosts
   bool stop_asked_ = false;                          // a signal to the launcher asked for the end
   std::optional<Failure> failure_;
   std::vector<RankState> actions_;  // at the first bad end, before the other ranks are asked to end

@@ -369,6 +369,11 @@ void OutputFolder::write_product_plans(const std::string& text) const {
   use_.patience.retry([&] { write_file_atomically(fs::path(path_) / kProductPlansFile, text); });
 }
 
+void OutputFolder::write_mesh_change(std::int64_t step, const std::string& before, const std::string& after) const {
+  const nlohmann::ordered_json line = {{"after_step", step}, {"mesh_before", before}, {"mesh_after", after}};
+  use_.patience.retry([&] { LineFile(path_, kMetricsFile, fence_).append(line.dump()); });
+}
+
 RunLog OutputFolder::open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out) {
   const auto line_file = [&](const char* name) {
     return use_.patience.retry([&] { return std::make_shared<LineFile>(path_, name, fence_); });

@@ -94,6 +94,9 @@ class OutputFolder {
   // Brings metrics and evaluations to the device. DataError. In any thread, after open_log().
   void sync_lines() const;
 
+  // A line of metrics that belongs to no step: from the step after this one on the run has another mesh.
+  void write_mesh_change(std::int64_t step, const std::string& before, const std::string& after) const;
+
   // Files and progress of this run from `first_step` on.
   RunLog open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out);
 
