@@ -77,8 +77,10 @@ class SlurmCluster:
         self.expect(lambda: self.run("sinfo", "-h", "-p", "low", "-o", "%T").strip() == "idle", 30)
 
     def daemon(self, *words):
+        """It ends with this process, however that ends."""
         with open(os.path.join(self.folder, words[0] + ".said"), "w") as said:
-            self.daemons.append(subprocess.Popen(words, env=self.environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True))
+            self.daemons.append(subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *words], env=self.environment, stdin=subprocess.DEVNULL,
+                                                 stdout=said, stderr=said, start_new_session=True))
 
     def said(self):
         texts = []
