@@ -72,6 +72,24 @@ TEST_F(Scripts, ForSlurmRunOneLauncherPerNode) {
                              std::string(kArguments).replace(0, 2, "-->"));
 }
 
+TEST_F(Scripts, ForSlurmPutAJobThatSavedBackIntoTheQueueUnlessItIsCancelled) {
+  struct Case {
+    const char* exit_code;
+    const char* state;
+    bool requeued;
+  };
+  stub("scontrol", "if [[ $1 == requeue ]]; then echo \"$@\"; else echo gpu01; fi");
+  for (const auto& [exit_code, state, requeued] : {Case{"75", "RUNNING", true}, Case{"75", "COMPLETING", false},
+                                                   Case{"0", "RUNNING", false}, Case{"3", "RUNNING", false}}) {
+    stub("srun", std::string("exit ") + exit_code);
+    stub("squeue", std::string("echo ") + state);
+    const Environment environment{{"PATH", path()}, {"SLURM_JOB_NODELIST", "gpu01"}, {"SLURM_JOB_ID", "17"}};
+    const auto before = out_.text();
+    EXPECT_EQ(run({"bash", saved(job_script("slurm", script_))}, environment), std::stoi(exit_code)) << err_.text();
+    EXPECT_EQ(out_.text(), before + (requeued ? "requeue 17\n" : "")) << exit_code << state;
+  }
+}
+
 TEST_F(Scripts, ForPbsSelectNodesWithTheirGpus) {
   const auto text = job_script("pbs", script_);
   expect_parts(text, {"#PBS -l select=2:ncpus=64:mpiprocs=4:ngpus=4\n", "#PBS -l walltime=02:30:00\n",

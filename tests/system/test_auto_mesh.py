@@ -71,6 +71,11 @@ class AutoMesh(FolderTest):
         self.assertIn("--mesh auto: small (", finished.stderr)
         self.assertIn("on 2 ranks of 1 MiB each, 16 rows of 16 tokens a step: nothing fits\n  fix: ", finished.stderr)
 
+    def test_what_is_wrong_on_every_mesh_is_told_with_its_place(self):
+        finished = self.train("--set", "train.steps=-1")
+        self.assertEqual((finished.returncode, finished.stdout), (2, ""), finished.stderr)
+        self.assertIn("orthant: error: --set train.steps=-1: ", finished.stderr)
+
     def test_other_commands_refuse_it_by_name(self):
         for words in (("parity", "--config", "run.json"), ("bench", "step", "--config", "run.json"), ("mesh",), ("doctor",), ("bench", "comm")):
             finished = orthant(*words, "--mesh", "auto", cwd=self.folder)

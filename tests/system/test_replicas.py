@@ -35,6 +35,10 @@ class Replicas(FolderTest):
         self.assertRegex(said, r"rank 1: step 4: unit layers\.1: the parameter layers\.1\.mlp\.w1\.weight of rank 1 \(host \S+\) is not that of ranks 0 and 2")
         self.assertIn("fix: look at the memory, processor and cards of that host, and leave it out; --resume auto goes on from", said)
 
+    def test_the_parameter_is_blamed_and_not_the_copies_that_were_gathered_from_it(self):
+        said = self.train("run", "fsdp=2,dp=3", "parallel.zero=2", every=2, poison=["parameter:rank=1,unit=embed,step=3,value=flip"], code=4)
+        self.assertRegex(said, r"rank 1: step 4: unit embed: the parameter embed\.weight of rank 1 \(host \S+\) is not that of ranks 3 and 5 \(\d+ more differ\)")
+
     def test_norms_over_tp_count_and_two_replicas_cannot_tell_which_is_right(self):
         said = self.train("run", "tp=2", poison=["parameter:rank=1,unit=layers.0,step=2,value=flip,parameter=layers.0.norm1.weight"], code=4)
         self.assertRegex(said, r"step 2: unit layers\.0: the parameter layers\.0\.norm1\.weight differs between ranks 0 \(host \S+\) and 1 \(host \S+\), and no")

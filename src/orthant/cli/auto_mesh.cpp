@@ -80,6 +80,15 @@ Offer machine_offer(const RankOptions& ranks, bool on_cards, int num_gpus) {
   return {places, fmt::format("on this machine's {} core{}", cores, cores == 1 ? "" : "s")};
 }
 
+// ConfigError, with its place in the file, for what is wrong on every mesh.
+JsonDocument readable_document(const ConfigOptions& options) {
+  auto overrides = flag_overrides(options);
+  auto document = load_run_document(options.config, overrides);
+  for (auto& assignment : one_rank_assignments(document)) overrides.push_back(std::move(assignment));
+  read_run_config(load_run_document(options.config, overrides));
+  return document;
+}
+
 std::string name_of_launcher(const launch::Job& job) {
   if (job.executed_by_us) return "orthant launch";
   return job.launcher == "flags" ? "--world-size" : job.launcher;
@@ -102,7 +111,7 @@ std::string pick_run_mesh(ConfigOptions& options, RankOptions& ranks, const std:
       choose_device(ranks.device, num_gpus, job.value_or(launch::Job()), std::max(1, ranks.ranks_per_device)).is_cuda();
   const auto offer = machine_offer(ranks, on_cards, num_gpus);
   const auto where = job ? "of " + name_of_launcher(*job) : offer.places;
-  const auto document = load_run_document(options.config, flag_overrides(options));
+  const auto document = readable_document(options);
   RankWorld world;
   PickedMesh picked;
   std::string most_reason;  // of the largest world

@@ -241,7 +241,7 @@ int report(const launch::Outcome& outcome) {
 void add_rank_options(OptionParser& app, RankOptions& options) {
   constexpr const char* kRanks = "Ranks";
   constexpr const char* kManyHosts = "Several hosts, other launchers, waiting and logs";
-  app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2")
+  app.add_option("--mesh", options.mesh, "degrees of the axes, e.g. pp=2,dp=2,tp=2; of orthant train also auto")
       .check([](const std::string& text) {
         if (text.empty()) throw ConfigError("--mesh is empty", {.remedy = "use --mesh dp=1 for one rank"});
         return std::string();

@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/nearest.h"
+#include "orthant/launch/failure.h"
 
 namespace orthant::launch {
 namespace {
@@ -41,6 +42,19 @@ std::string make_token_lines(const ScriptOptions& options) {
          "ORTHANT_TOKEN=$(od -An -v -tx1 -N32 /dev/urandom | tr -d ' \\n')\nexport ORTHANT_TOKEN\n";
 }
 
+// A job that was told to stop has ended by itself, so that Slurm does not put it back as it does what it had to kill.
+std::string requeue_lines() {
+  static_assert(kStoppedExitCode == 75);
+  return R"(
+# 75: told to stop, by preemption or shortly before the time limit, the training has saved. The job goes back into the
+# queue, unless it is being cancelled; there orthant train goes on where it is given --output-dir and --resume auto.
+if [[ $status == 75 && $(squeue --noheader --jobs="$SLURM_JOB_ID" --format=%T) == RUNNING ]]; then
+  scontrol requeue "$SLURM_JOB_ID"
+fi
+exit "$status"
+)";
+}
+
 std::string slurm_script(const ScriptOptions& options) {
   const int cores = options.cores_per_node > 0 ? options.cores_per_node : options.ranks_per_node;
   std::string gpus;
@@ -53,13 +67,13 @@ std::string slurm_script(const ScriptOptions& options) {
   script += fmt::format("#SBATCH --ntasks-per-node=1\n#SBATCH --cpus-per-task={}\n", cores) + gpus;
   script += fmt::format("#SBATCH --time={}\n", options.walltime);
   script += optional_line("#SBATCH --account=", options.account) + optional_line("#SBATCH --partition=", options.queue);
-  script += "#SBATCH --signal=TERM@120\n\nset -euo pipefail\n";
+  script += "#SBATCH --signal=TERM@120\n#SBATCH --requeue\n#SBATCH --open-mode=append\n\nset -euo pipefail\n";
   script += "mapfile -t HOSTS < <(scontrol show hostnames \"$SLURM_JOB_NODELIST\")\nexport FIRST_HOST=${HOSTS[0]}\n";
   script += make_token_lines(options);
   script += "\n# One launcher per node; it starts the node's ranks. The single-quoted text runs on the nodes.\n";
-  script += fmt::format("srun --export=ALL --cpus-per-task={} --kill-on-bad-exit=1 bash -c ", cores) +
-            shell_quote(node_command(options, "\"$SLURM_NODEID\"", "\"$FIRST_HOST\"")) + "\n";
-  return script;
+  script += fmt::format("status=0\nsrun --export=ALL --cpus-per-task={} --kill-on-bad-exit=1 bash -c ", cores) +
+            shell_quote(node_command(options, "\"$SLURM_NODEID\"", "\"$FIRST_HOST\"")) + " || status=$?\n";
+  return script + requeue_lines();
 }
 
 std::string pbs_script(const ScriptOptions& options) {

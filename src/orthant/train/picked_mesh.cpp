@@ -40,23 +40,21 @@ std::vector<TrainSetting> settings_of_mesh(PlanSettings settings, const std::vec
   return given;
 }
 
-RunConfig config_on(const JsonDocument& document, const Mesh& mesh, const std::vector<TrainSetting>& settings,
-                    const Hardware& hardware) {
-  auto on = JsonDocument::parse(document.value().dump(), {.source = "the configuration on a picked mesh"});
-  on.remove("mesh");
+std::vector<std::string> assignments(const Mesh& mesh, const std::vector<TrainSetting>& settings) {
+  std::vector<std::string> given = {"mesh={}"};
   for (const Axis axis : mesh.active_axes()) {
-    on.apply_override(fmt::format("mesh.{}={}", axis_name(axis), mesh.degree(axis)));
+    given.push_back(fmt::format("mesh.{}={}", axis_name(axis), mesh.degree(axis)));
   }
-  for (const auto& [key, value] : settings) on.apply_override(fmt::format("{}={}", key, value));
-  auto config = read_run_config(on);
-  if (!hardware.on_host) config.trainer.device = at::Device(at::kCUDA, 0);
-  return config;
+  for (const auto& [key, value] : settings) given.push_back(fmt::format("{}={}", key, value));
+  return given;
 }
 
-RunConfig config_on_one_rank(const JsonDocument& document, const std::vector<std::string>& configured,
-                             const Hardware& hardware) {
-  PlanSettings one_microbatch;
-  return config_on(document, Mesh(), settings_of_mesh(one_microbatch, configured), hardware);
+RunConfig config_with(const JsonDocument& document, const std::vector<std::string>& given, const Hardware& hardware) {
+  auto changed = JsonDocument::parse(document.value().dump(), {.source = "the configuration on a picked mesh"});
+  for (const auto& assignment : given) changed.apply_override(assignment);
+  auto config = read_run_config(changed);
+  if (!hardware.on_host) config.trainer.device = at::Device(at::kCUDA, 0);
+  return config;
 }
 
 SearchRequest request_for(const RunConfig& config, const RankWorld& world) {
@@ -86,7 +84,7 @@ std::optional<PickedMesh> accepted(const JsonDocument& document, const Plan& pla
                                    std::string& why_not) {
   PickedMesh picked{.mesh = plan.settings.mesh, .settings = settings_of_mesh(plan.settings, configured)};
   try {
-    const auto config = config_on(document, picked.mesh, picked.settings, hardware);
+    const auto config = config_with(document, assignments(picked.mesh, picked.settings), hardware);
     check_trainable(config);
     const auto exact = estimate_run(config, hardware);
     if (exact.fits) {
@@ -112,9 +110,13 @@ std::string PickedMesh::text() const {
   return text;
 }
 
+std::vector<std::string> one_rank_assignments(const JsonDocument& document) {
+  return assignments(Mesh(), settings_of_mesh(PlanSettings(), configured_plan_keys(document.value())));
+}
+
 PickedMesh pick_mesh(const JsonDocument& document, const RankWorld& world) {
   const auto configured = configured_plan_keys(document.value());
-  const auto request = request_for(config_on_one_rank(document, configured, world.hardware), world);
+  const auto request = request_for(config_with(document, one_rank_assignments(document), world.hardware), world);
   SearchResult result;
   try {
     result = search(request);

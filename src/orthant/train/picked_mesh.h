@@ -30,6 +30,10 @@ struct PickedMesh {
   std::string text() const;  // "pp=2,dp=2 with parallel.microbatches=4, ...": what a run is told
 };
 
+// As --set would give them: what makes a run on one rank of this configuration, whatever mesh it was written for. What
+// is wrong with it then is wrong on every mesh.
+std::vector<std::string> one_rank_assignments(const JsonDocument& document);
+
 // The fastest mesh of that many ranks, by orthant::search(), that this configuration trains on and whose ranks fit into
 // their memory. What the configuration says of a mesh and of planned_keys() counts for nothing. The same arguments give
 // the same answer, on whatever rank. ConfigError for what is wrong on every mesh.

@@ -18,6 +18,8 @@
 namespace orthant {
 namespace {
 
+constexpr std::uint64_t kKinds = 4;  // keys are alike modulo this where what they stand for is of one kind
+
 std::string host_name() {
   std::array<char, 256> name = {};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
@@ -55,7 +57,11 @@ void ReplicaWatch::add_item(Kind kind, std::size_t buffer, std::size_t entry, Ra
                                  met.end - held.offset);
   for (const auto& box : held.boxes)
     what += fmt::format(" {}:{}", fmt::join(box.offsets, ","), fmt::join(box.lengths, ","));
-  items_.push_back({.kind = kind, .buffer = buffer, .entry = entry, .range = met, .key = stable_hash(what)});
+  items_.push_back({.kind = kind,
+                    .buffer = buffer,
+                    .entry = entry,
+                    .range = met,
+                    .key = stable_hash(what) * kKinds + static_cast<std::uint64_t>(kind)});
 }
 
 void ReplicaWatch::find_items() {
@@ -128,16 +134,13 @@ ReplicaReport ReplicaWatch::report() const {
     auto& own = held.emplace_back();
     for (std::size_t i = 0; i + 1 < told.size(); i += 2) own.push_back({told[i], told[i + 1]});
   }
-  const auto differences = replica_differences(held);
+  // Copies and gradients follow from parameters: where those differ, they are to blame.
+  auto differences = replica_differences(held);
+  const auto kind_of = [](const ReplicaDifference& one) { return static_cast<Kind>(one.key % kKinds); };
+  std::ranges::stable_sort(differences, {}, kind_of);
   const auto& worst = differences.front();
-  std::string own_name;
-  bool gradients_alone = true;
-  for (const auto& difference : differences) {
-    const auto item = std::ranges::find(items_, difference.key, &Item::key);
-    if (item == items_.end()) continue;
-    gradients_alone &= item->kind == Kind::gradient;
-    if (&difference == &worst) own_name = name(*item);
-  }
+  const auto own = std::ranges::find(items_, worst.key, &Item::key);
+  const auto own_name = own == items_.end() ? std::string() : name(*own);
   std::vector<std::string> hosts;
   std::string subject;
   for (const auto& text : ranks_.gather_texts(nlohmann::json{host_name(), own_name}.dump())) {
@@ -146,7 +149,7 @@ ReplicaReport ReplicaWatch::report() const {
     if (subject.empty()) subject = parts.at(1).get<std::string>();
   }
   ReplicaReport found{.equal = false,
-                      .gradients_alone = !ranks_.any(!gradients_alone),
+                      .gradients_alone = kind_of(worst) == Kind::gradient,
                       .odd = worst.odd,
                       .decided = worst.decided(),
                       .text = {}};
