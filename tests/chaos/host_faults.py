@@ -8,7 +8,7 @@ import time
 
 import stranger
 import strangers_campaign
-from disturbed_run import Setup, processes_of
+from disturbed_run import LONGEST, Setup, processes_of, send
 from program import ORTHANT, clean_environment, wait_until
 from trial import GPT2, LLAMA
 
@@ -48,16 +48,18 @@ class TwoHosts:
     def running(self):
         return any(launcher.poll() is None for launcher in self.launchers)
 
-    def end(self, seconds):
-        """Exit codes of both; None of one that hangs, which is ended."""
-        codes, deadline = [], time.monotonic() + seconds
-        for launcher in self.launchers:
-            try:
-                codes.append(launcher.wait(max(1, deadline - time.monotonic())))
-            except subprocess.TimeoutExpired:
-                codes.append(None)
+    def end(self, seconds=LONGEST):
+        """Exit codes of both, once they have ended or have made no step for so long; None of one that hangs, which is ended."""
+        done, since = -1, time.monotonic()
+        while self.running() and time.monotonic() - since < seconds:
+            if self.steps_done() != done:
+                done, since = self.steps_done(), time.monotonic()
+            time.sleep(0.02)
+        codes = [launcher.poll() for launcher in self.launchers]
         for pid in processes_of(self.tmp) if None in codes else ():
-            os.kill(pid, signal.SIGKILL)
+            send(pid, signal.SIGKILL)
+        for launcher in self.launchers:
+            launcher.wait()
         return codes
 
     def result(self):
@@ -65,9 +67,9 @@ class TwoHosts:
             return json.loads(f.read() or "{}")
 
 
-    def wrong_end(self, seconds, expected):
+    def wrong_end(self, expected):
         """What is wrong with the end of a job that must end like the undisturbed one."""
-        codes = self.end(seconds)
+        codes = self.end()
         if codes != [0, 0]:
             return [f"exit codes {codes}", self.said(0), self.said(1)]
         found = self.result()["weights_hash"]
@@ -83,7 +85,7 @@ def undisturbed(trial, setup, ranks_per_host):
     key = json.dumps(("two hosts", setup))
     if key not in trial.undisturbed:
         job = TwoHosts(os.path.join(trial.folder, "undisturbed"), setup, ranks_per_host)
-        if job.end(120) != [0, 0]:
+        if job.end() != [0, 0]:
             raise RuntimeError(job.said(0) + job.said(1))
         trial.undisturbed[key] = job.result()
     return trial.undisturbed[key]
@@ -112,7 +114,7 @@ def link_flaps(trial):
         link("down")
         time.sleep(trial.draw.uniform(0.05, 0.4 * TIMEOUT))
         link("up")
-        wrong = job.wrong_end(120, expected)
+        wrong = job.wrong_end(expected)
         no_process_left(trial, job)
     trial.check("R4", wrong)
 
@@ -131,7 +133,7 @@ def link_is_cut(trial):
         no_process_left(trial, job)
         link("up")
         again = TwoHosts(trial.folder, setup, ranks_per_host, "--resume", "auto", "--from-scratch")
-        wrong += [f"the next job: {text}" for text in again.wrong_end(120, expected)]
+        wrong += [f"the next job: {text}" for text in again.wrong_end(expected)]
         no_process_left(trial, again)
     trial.check("R4", wrong)
 

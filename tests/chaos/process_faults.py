@@ -94,7 +94,8 @@ def leave_early(trial):
     setup, words = trial.draw_setup(least=2)
     victim, code = trial.draw.randrange(trial.num_ranks(setup)), trial.draw.choice((0, 1, 9))
     leave = f'if [ "$RANK" = {victim} ]; then sleep {trial.draw.uniform(0, 1):.2f}; exit {code}; fi; exec "$0" "$@"'
-    run = trial.run(setup, *words, launcher=(ORTHANT, "launch", "--nproc", str(trial.num_ranks(setup)), "--timeout", str(TIMEOUT), "--", "sh", "-c", leave))
+    launcher = (ORTHANT, "launch", "--nproc", str(trial.num_ranks(setup)), "--", "sh", "-c", leave)
+    run = trial.run(setup, *words, "--timeout", TIMEOUT, launcher=launcher)
     told = f"orthant: rank {victim}: exit code {code}" if code else f"orthant: rank {victim}: ended with exit code 0 while rank "
     trial.check("K4", trial.concluded(run, trial.failed_with(run, code or 3, told), f"rank {victim} leaves with {code}"))
 
