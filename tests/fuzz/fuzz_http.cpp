@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "orthant/serve/http/request_parser.h"
+#include "orthant/http/request_parser.h"
 
 namespace {
 
