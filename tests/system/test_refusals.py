@@ -290,7 +290,7 @@ class WithoutEffect(FolderTest):
 
     def test_settings_beside_others(self):
         bullets = re.findall(r"^- `([^`]+)` beside `([^`]+)`", self.LISTED, re.MULTILINE)
-        self.assertEqual(len(bullets), 5)
+        self.assertEqual(len(bullets), 6)
         for idle, others in bullets:
             with self.subTest(idle=idle, others=others):
                 self.assertEqual(self.outcome(words_of(f"{others} {idle}")), self.outcome(words_of(others)))
