@@ -129,6 +129,15 @@ class Command(WatchTest):
         self.assertIn(b"\x1b[H", drawn)
         self.assertIn(b"run: 6 steps", drawn)
 
+    def test_text_that_nobody_reads_any_more(self):
+        self.trained()
+        unread, written = os.pipe()
+        os.close(unread)
+        watch = subprocess.run([ORTHANT, "watch", self.run_folder, "--text"], stdin=subprocess.DEVNULL, stdout=written, stderr=subprocess.PIPE,
+                               env=clean_environment(), timeout=60)
+        os.close(written)
+        self.assertEqual((watch.returncode, watch.stderr), (-signal.SIGPIPE, b""))
+
     def test_refusals(self):
         self.trained()
         os.mkdir(self.path("empty"))

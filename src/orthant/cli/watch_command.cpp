@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <iostream>
 
 #include "orthant/base/error.h"
@@ -37,10 +38,11 @@ watch::TerminalSize terminal_size() {
   return {size.ws_col, size.ws_row};
 }
 
-// Until the run ends, or a signal comes, or nobody reads any more.
+// Until the run ends, or a signal comes: also SIGPIPE, when nobody reads any more.
 void watch_as_text(watch::RunWatch& run, StopSignal& stop) {
   const bool terminal = isatty(STDOUT_FILENO) != 0;
   watch::RunLines lines;
+  std::signal(SIGPIPE, SIG_DFL);
   if (terminal) std::cout << "\x1b[2J";
   for (;;) {
     std::cout << (terminal ? watch::screen_of(run, terminal_size()) : lines.next(run)) << std::flush;

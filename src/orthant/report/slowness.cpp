@@ -46,7 +46,7 @@ double median_of_steps(const std::map<int, double>& by_step) {
 // What the last steps of all ranks tell.
 class Steps {
  public:
-  explicit Steps(const RunFolder& run) : run_(run) {
+  explicit Steps(const RunFolder& run) {
     for (const auto& record : run.ranks) traces_.push_back(whole_steps(record));
     table_ = trace::step_table(traces_, {}, {});
     for (const auto& trace : traces_) look(trace);
@@ -109,7 +109,6 @@ class Steps {
     elapsed_ = std::max(elapsed_, elapsed);
   }
 
-  const RunFolder& run_;
   std::vector<trace::RankTrace> traces_;
   trace::StepTable table_;
   std::vector<std::set<int>> stages_;
