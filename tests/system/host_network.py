@@ -160,7 +160,8 @@ class HostJob:
         for process in self.launchers.values():
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
-            process.communicate()
+            process.wait()
+            process.stdout.close()
 
     def files(self):
         """A hash of every file of the run by its path, but for the last events of ranks that another attempt has followed."""
