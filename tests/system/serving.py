@@ -43,7 +43,7 @@ def generated(model, folder, prompts, *words):
     path = os.path.join(folder, "asked.jsonl")
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(json.dumps(prompt) + "\n" for prompt in prompts)
-    finished = orthant("generate", "--model", model, "--prompts", path, "--json", *words, timeout=600)
+    finished = orthant("generate", "--model", model, "--prompts", path, "--json", *words, timeout=3600)
     assert finished.returncode == 0, finished.stderr
     return json.loads(finished.stdout)["outputs"]
 
