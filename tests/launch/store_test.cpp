@@ -104,6 +104,16 @@ TEST_F(Store, SaysThatItsServerIsGone) {
   EXPECT_NE(message.find("the store (the launcher) is lost"), std::string::npos) << message;
 }
 
+TEST_F(Store, IsNotWaitedForLongOnceSomebodyIsInHaste) {
+  auto [server_end, client_end] = stream_pair();
+  StoreClient client(std::move(client_end), "test", /*answer_seconds=*/3600);
+  client.hasten(0.02);
+  const auto message = message_of<CommError>([&] { client.set("k", "v"); });
+  EXPECT_NE(message.find("the store (test) is lost: it does not answer"), std::string::npos) << message;
+  client.hasten(3600);
+  EXPECT_EQ(message_of<CommError>([&] { client.check({"k"}); }), message) << "it stays lost";
+}
+
 TEST_F(Store, IsLostToWhoSentHalfARequest) {
   auto [server_end, client_end] = stream_pair();
   StoreClient client(std::move(client_end), "test", 0.02);

@@ -5,6 +5,7 @@ import re
 import secrets
 import signal
 import subprocess
+import time
 import unittest
 
 from program import ORTHANT, FolderTest, clean_environment, is_alive, only_json, run, wait_until
@@ -200,6 +201,22 @@ class Training(TrainingTest):
             self.assertRegex(errors, r"orthant: (node 1, )?rank 3: killed by SIGKILL\n")
             self.assertNotRegex(errors, r"orthant: (node \d, )?rank [012]:")
         self.assertTrue(wait_until(lambda: not any(map(is_alive, pids)), 5))
+
+    def test_a_cable_that_is_cut_ends_both_launchers_soon_after_the_timeout(self):
+        words = ("--set", "train.steps=1000000", "--timeout", "3")
+        jobs = [self.start(node, self.command("cut", "pp=2,dp=2", *words)) for node in (0, 1)]
+        for job in jobs:
+            self.addCleanup(job.kill)
+        metrics = self.path("cut", "metrics.jsonl")
+        self.assertTrue(wait_until(lambda: os.path.exists(metrics) and os.path.getsize(metrics) > 0, 30))
+        self.addCleanup(self.ip, "-n", HOSTS[1], "link", "set", "oveth1", "up")
+        self.ip("-n", HOSTS[1], "link", "set", "oveth1", "down")
+        began = time.monotonic()
+        for job in jobs:
+            _, errors = job.communicate(timeout=60)
+            self.assertEqual(job.returncode, 3, errors)
+            self.assertIn("orthant: ", errors)
+        self.assertLess(time.monotonic() - began, 15)  # the system itself notices after 20 s
 
 
 # mpirun's way to a host: it starts its daemon there, under a name that its files in /tmp are told apart by.

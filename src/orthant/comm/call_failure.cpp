@@ -6,10 +6,15 @@
 #include <chrono>
 #include <thread>
 
+#include "orthant/comm/store_impl.h"
 #include "orthant/comm/transport.h"
 
 namespace orthant::comm {
 namespace {
+
+// A call has failed, and whoever serves the store may be gone, too, without a word (a cut cable): so long it is waited
+// for from then on.
+constexpr double kHastySeconds = 3;
 
 std::string key_of(const ChannelMembers& members, const CallWords& call, int rank) {
   return fmt::format("failed/{}/{}/{}", call.line, call.sequence, rank);
@@ -53,6 +58,7 @@ void announce_failure(const ChannelMembers& members, const std::optional<Store>&
   if (!store) return;
   try {
     auto told = *store;
+    if (told.impl().client) told.impl().client->hasten(kHastySeconds);
     told.set(key_of(members, call, members.own_rank()), "1");
   } catch (const std::exception&) {
     // The store went with its server.

@@ -132,8 +132,10 @@ Store connect(const launch::Job& job, double timeout_seconds) {
   // Descriptors do not leave a host, and a host may have several launchers of the job: there ranks hand them to each
   // other.
   const bool one_host = job.world_size == job.local_world_size;
-  return make_store({make_c10d_store(joined, timeout_seconds), joined->server != nullptr,
-                     descriptors_of(one_host ? joined : nullptr)});
+  return make_store({.store = make_c10d_store(joined, timeout_seconds),
+                     .served_here = joined->server != nullptr,
+                     .descriptors = descriptors_of(one_host ? joined : nullptr),
+                     .client = joined->client});
 }
 
 Store make_process_store() {

@@ -19,7 +19,8 @@ struct Store::Impl {
   c10::intrusive_ptr<c10d::Store> store;
   bool served_here = false;
   std::shared_ptr<launch::FdExchange> descriptors = nullptr;
-  std::string prefix = {};  // of the keys of descriptors
+  std::string prefix = {};                                // of the keys of descriptors
+  std::shared_ptr<launch::StoreClient> client = nullptr;  // null: a foreign launcher's store, or one of threads
 };
 
 // Our store behind c10d's interface, for Gloo, NCCL and this layer alike.

@@ -151,7 +151,9 @@ StoreClient::Answer StoreClient::await(uint64_t id, Clock::time_point deadline) 
     if (!lost_.empty()) lost(lost_);
     if (Clock::now() >= deadline) {
       awaited_.erase(id);
-      lost("it does not answer");
+      lost_ = "it does not answer";
+      changed_.notify_all();
+      lost(lost_);
     }
     if (somebody_reads_) {
       changed_.wait_until(lock, deadline);

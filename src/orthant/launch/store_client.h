@@ -2,6 +2,7 @@
 // own request, and one that waits for a key holds nobody up. Whoever reads the socket hands the others their answers.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -46,6 +47,9 @@ class StoreClient : public FdExchange {
   // All requests leave before the first answer is awaited.
   std::vector<std::optional<PassedFd>> get_fds(const std::vector<std::string>& keys, double timeout_seconds) override;
 
+  // No answer is waited for longer than `answer_seconds` beyond what a request asks for, from now on.
+  void hasten(double answer_seconds) { answer_seconds_ = answer_seconds; }
+
   const std::string& where() const { return where_; }
 
  private:
@@ -72,7 +76,7 @@ class StoreClient : public FdExchange {
 
   Fd fd_;
   std::string where_;
-  double answer_seconds_;
+  std::atomic<double> answer_seconds_;
   std::mutex send_mutex_;  // one frame at a time
   std::mutex mutex_;       // of everything below
   std::condition_variable changed_;

@@ -61,9 +61,12 @@ Value repeated(const Value& value, std::int64_t times, Budget& budget) {
     if (times > 0 && text->size() > Budget::kMostBytes / static_cast<std::size_t>(times)) {
       budget.bytes(Budget::kMostBytes + 1);
     }
-    budget.bytes(text->size() * static_cast<std::size_t>(times));
+    const auto bytes = text->size() * static_cast<std::size_t>(times);
+    budget.bytes(bytes);
     std::string out;
-    for (std::int64_t i = 0; i < times; ++i) out += *text;
+    out.reserve(bytes);
+    if (bytes > 0) out = *text;
+    while (out.size() < bytes) out.append(out, 0, bytes - out.size());  // twice as long each time
     return Value::text(std::move(out));
   }
   std::vector<Value> items;
