@@ -51,7 +51,7 @@ DEFECTS = [
            "const double scale = (d_loss == 0 ? 0 : 1) * targets.weight(token);", "test_operations", "^operations.cross_entropy$"),
     Defect("a wrong rounding of a split", "layout/rows.cpp", "divided_up(share.replica * global_batch, share.replicas)",
            "share.replica * global_batch / share.replicas", "test_layout", "^layout.rows$"),
-    Defect("a lock not taken", "files/folder_lock.cpp", "  take_lock(file_, folder, LOCK_EX);\n", "",
+    Defect("a lock not taken", "files/folder_lock.cpp", "  while (::flock(file.fd(), how | LOCK_NB) != 0) {", "  while (false) {",
            "test_files", "^files.folder_lock$"),
     Defect("a checkpoint byte not checked", "checkpoint/checkpoint.cpp", "if (hash != promised.xxh64[block]) {",
            "if (hash.size() != promised.xxh64[block].size()) {", "test_checkpoint", "^checkpoint.corruption$"),
