@@ -102,8 +102,8 @@ std::string told(const PickedMesh& picked, const RankWorld& world, const std::st
 
 }  // namespace
 
-std::string pick_run_mesh(ConfigOptions& options, RankOptions& ranks, const std::string& hardware,
-                          const launch::Environment& environment) {
+PickedRun pick_run_mesh(ConfigOptions& options, RankOptions& ranks, const std::string& hardware,
+                        const launch::Environment& environment) {
   check_left_open(options, ranks);
   const auto job = job_of_launcher(ranks, environment);
   const int num_gpus = count_gpus(environment);
@@ -126,7 +126,7 @@ std::string pick_run_mesh(ConfigOptions& options, RankOptions& ranks, const std:
   if (!picked.found()) throw ConfigError("--mesh auto: " + most_reason, {.remedy = picked.remedy});
   ranks.mesh = picked.mesh.to_string();
   for (const auto& [key, value] : picked.settings) options.overrides.push_back(fmt::format("{}={}", key, value));
-  return told(picked, world, where);
+  return {told(picked, world, where), picked.step_seconds};
 }
 
 }  // namespace orthant::cli

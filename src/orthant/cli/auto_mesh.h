@@ -14,10 +14,15 @@
 
 namespace orthant::cli {
 
-// Writes the picked mesh and its settings into the options, as if they had been given. What was picked, in one line.
+struct PickedRun {
+  std::string text;         // what was picked, in one line
+  double step_seconds = 0;  // predicted
+};
+
+// Writes the picked mesh and its settings into the options, as if they had been given.
 // `hardware` as --hardware gives it; empty: not given. ConfigError for options that the planner would overrule, and
 // when nothing fits.
-std::string pick_run_mesh(ConfigOptions& options, RankOptions& ranks, const std::string& hardware,
-                          const launch::Environment& environment);
+PickedRun pick_run_mesh(ConfigOptions& options, RankOptions& ranks, const std::string& hardware,
+                        const launch::Environment& environment);
 
 }  // namespace orthant::cli

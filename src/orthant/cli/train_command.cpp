@@ -419,7 +419,11 @@ int run_train(const Arguments& arguments, Context& context) {
   }
   if (!hardware.empty()) telling.hardware = find_hardware(hardware);
   const auto job = job_of_launcher(ranks, context.environment);
-  if (ranks.mesh == "auto") say_picked(pick_run_mesh(config_options, ranks, hardware, context.environment), job);
+  if (ranks.mesh == "auto") {
+    const auto picked = pick_run_mesh(config_options, ranks, hardware, context.environment);
+    say_picked(picked.text, job);
+    run.predicted_step_seconds = picked.step_seconds;
+  }
   auto loaded = load_config(config_options, ranks, context.environment);
   if (print_config) {
     say_notes(loaded, job);

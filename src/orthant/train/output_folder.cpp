@@ -369,8 +369,10 @@ void OutputFolder::write_product_plans(const std::string& text) const {
   use_.patience.retry([&] { write_file_atomically(fs::path(path_) / kProductPlansFile, text); });
 }
 
-void OutputFolder::write_mesh_change(std::int64_t step, const std::string& before, const std::string& after) const {
-  const nlohmann::ordered_json line = {{"after_step", step}, {"mesh_before", before}, {"mesh_after", after}};
+void OutputFolder::write_mesh_change(std::int64_t step, const std::string& before, const std::string& after,
+                                     std::optional<double> predicted_step_seconds) const {
+  nlohmann::ordered_json line = {{"after_step", step}, {"mesh_before", before}, {"mesh_after", after}};
+  if (predicted_step_seconds) line["predicted_step_seconds"] = *predicted_step_seconds;
   use_.patience.retry([&] { LineFile(path_, kMetricsFile, fence_).append(line.dump()); });
 }
 

@@ -10,6 +10,7 @@
 
 #include <iosfwd>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -94,8 +95,10 @@ class OutputFolder {
   // Brings metrics and evaluations to the device. DataError. In any thread, after open_log().
   void sync_lines() const;
 
-  // A line of metrics that belongs to no step: from the step after this one on the run has another mesh.
-  void write_mesh_change(std::int64_t step, const std::string& before, const std::string& after) const;
+  // A line of metrics that belongs to no step: from the step after this one on the run has another mesh, whose steps
+  // are predicted to take so long where the planner picked it.
+  void write_mesh_change(std::int64_t step, const std::string& before, const std::string& after,
+                         std::optional<double> predicted_step_seconds) const;
 
   // Files and progress of this run from `first_step` on.
   RunLog open_log(const RunConfig& config, std::int64_t first_step, bool color, std::ostream& out);

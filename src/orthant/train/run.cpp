@@ -111,13 +111,14 @@ void keep_events(trace::Recorder& recorder, const std::string& path, const Contr
 
 // Hosts have gone or come between two attempts of a job. Local.
 void tell_mesh_change(const OutputFolder& folder, const std::string& checkpoint, const Mesh& mesh,
+                      const std::optional<double>& predicted_step_seconds,
                       const std::function<void(const std::string&)>& note) {
   const auto manifest = folder.patience().retry([&] { return read_manifest(checkpoint); });
   const auto now = mesh.to_string();
   if (manifest.mesh == now) return;
   note(fmt::format("mesh {} becomes {} after step {}: the job goes on with other hosts", manifest.mesh, now,
                    manifest.step));
-  folder.write_mesh_change(manifest.step, manifest.mesh, now);
+  folder.write_mesh_change(manifest.step, manifest.mesh, now, predicted_step_seconds);
 }
 
 RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_config, const RunOptions& options,
@@ -178,7 +179,8 @@ RunOutcome run_on_this_rank(RunConfig& config, const std::string& resolved_confi
     folder->write(resolved_config, data.saved_files);
     data.saved_files.merge(originals);
     keep_tokenizers(config, folder->path(), resumed);
-    if (options.restarted && !resumed.empty()) tell_mesh_change(*folder, resumed, trainer->mesh(), note);
+    if (options.restarted && !resumed.empty())
+      tell_mesh_change(*folder, resumed, trainer->mesh(), options.predicted_step_seconds, note);
     log = folder->open_log(config, trainer->steps_done() + 1, options.color, out);
   });
   out << summary_text(declared_spec(config), summary_options(config)) << std::flush;

@@ -27,8 +27,9 @@ struct RunOptions {
   bool from_scratch = false;                    // "auto" may begin at step 0 although metrics tell of steps
   std::optional<std::int64_t> stop_after = {};  // stop after this step; 0 saves the initial weights
   bool color = false;
-  ProfiledSteps profile = {};                 // into profile.json and trace.json of the folder
-  std::string trace = {};                     // the file instead of the latter
+  std::optional<double> predicted_step_seconds = {};  // where the planner picked the mesh
+  ProfiledSteps profile = {};                         // into profile.json and trace.json of the folder
+  std::string trace = {};                             // the file instead of the latter
   std::function<bool()> stop_requested = {};  // asked in every step: save and leave. One rank's request is enough
 };
 
