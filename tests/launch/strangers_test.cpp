@@ -25,7 +25,11 @@ struct Board {
 class Strangers : public LauncherTest {
  protected:
   void SetUp() override {
-    rendezvous_ = bound_endpoint(bind_tcp({"127.0.0.1", 0}).get());
+    // Held, so that nobody else gets the port before node 0 does, and not listened on, so that node 0 can.
+    held_ = bind_tcp({"127.0.0.1", 0});
+    const int on = 1;
+    setsockopt(held_.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    rendezvous_ = bound_endpoint(held_.get());
     LauncherTest::SetUp();
   }
 
@@ -63,6 +67,7 @@ class Strangers : public LauncherTest {
   std::string said(int node_rank) const { return board_->said[node_rank]; }
   std::string report(int node_rank) const { return board_->report[node_rank]; }
 
+  Fd held_;
   Endpoint rendezvous_;
   SharedMemory<Board> board_;
   std::vector<pid_t> launchers_;
