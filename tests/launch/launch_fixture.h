@@ -15,6 +15,7 @@
 #include <iterator>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "orthant/launch/local_ranks.h"
 #include "orthant/launch/sockets.h"
@@ -61,6 +62,18 @@ inline std::set<std::string> open_descriptors() {
     if (!error && target.string().find("/fd") == std::string::npos) names.insert(entry.path().filename());
   }
   return names;
+}
+
+// The exit codes of all these children, in their order; -signal where one ended a child.
+inline std::vector<int> wait_for(std::vector<pid_t>& children) {
+  std::vector<int> codes;
+  for (const pid_t pid : children) {
+    int status = 0;
+    waitpid(pid, &status, 0);
+    codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
+  }
+  children.clear();
+  return codes;
 }
 
 class LauncherTest : public ::testing::Test {

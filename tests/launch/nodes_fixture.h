@@ -60,16 +60,7 @@ class Nodes : public LauncherTest {
   }
 
   // The exit codes of all launchers, in the order they were started.
-  std::vector<int> wait_for_all() {
-    std::vector<int> codes;
-    for (const pid_t pid : launchers_) {
-      int status = 0;
-      waitpid(pid, &status, 0);
-      codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
-    }
-    launchers_.clear();
-    return codes;
-  }
+  std::vector<int> wait_for_all() { return wait_for(launchers_); }
 
   // A connection that has proved its membership and said nothing else.
   static Fd connect_as_member(const NodeOptions& options, Purpose purpose = Purpose::kNode) {

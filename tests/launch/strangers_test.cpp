@@ -40,16 +40,7 @@ class Strangers : public LauncherTest {
     launchers_.push_back(pid);
   }
 
-  std::vector<int> wait_for_all() {
-    std::vector<int> codes;
-    for (const pid_t pid : launchers_) {
-      int status = 0;
-      waitpid(pid, &status, 0);
-      codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
-    }
-    launchers_.clear();
-    return codes;
-  }
+  std::vector<int> wait_for_all() { return wait_for(launchers_); }
 
   Fd visit() { return connect_tcp(rendezvous_, 20); }
 

@@ -1,11 +1,12 @@
 #include "orthant/launch/node_hub.h"
 
 #include <fmt/format.h>
-#include <thread>
 
 #include <algorithm>
+#include <thread>
 
 #include "orthant/base/error.h"
+#include "orthant/launch/node_place.h"
 #include "orthant/launch/unix_sockets.h"
 
 namespace orthant::launch {
@@ -56,19 +57,8 @@ NodeHub::~NodeHub() {
 }
 
 ProgramJob NodeHub::take_job() {
-  ProgramJob job;
-  job.world_size = place_.world_size;
-  job.num_nodes = place_.num_nodes;
-  job.node_index = place_.node_index;
-  job.master_address = place_.master_address;
-  job.master_port = place_.master_port;
+  auto job = job_at(place_, options_, store_connections_);
   job.listen_fd = c10d_store_.release();
-  for (auto& connection : store_connections_) job.store_connections.push_back(connection.release());
-  store_connections_.clear();
-  job.run_id = options_.run_id;
-  job.job_name = place_.job;
-  job.restart_count = place_.attempt;
-  job.max_restarts = options_.max_restarts;
   return job;
 }
 

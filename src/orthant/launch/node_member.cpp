@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/launch/member_connection.h"
+#include "orthant/launch/node_place.h"
 #include "orthant/launch/restarts.h"
 
 namespace orthant::launch {
@@ -132,21 +133,7 @@ void NodeMember::take_place(const Place& place) {
 }
 
 ProgramJob NodeMember::take_job() {
-  ProgramJob job;
-  job.rank_offset = place_.rank_offset;
-  job.world_size = place_.world_size;
-  job.node_rank = options_.node_rank;
-  job.num_nodes = place_.num_nodes;
-  job.node_index = place_.node_index;
-  job.master_address = place_.master_address;
-  job.master_port = place_.master_port;
-  for (auto& connection : store_connections_) job.store_connections.push_back(connection.release());
-  store_connections_.clear();
-  job.run_id = options_.run_id;
-  job.job_name = place_.job;
-  job.restart_count = place_.attempt;
-  job.max_restarts = options_.max_restarts;
-  return job;
+  return job_at(place_, options_, store_connections_);
 }
 
 void NodeMember::leave(const Outcome& outcome) {
