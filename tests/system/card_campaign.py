@@ -22,6 +22,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import card_numbers
@@ -140,36 +141,37 @@ def chosen_stages(a, results):
             yield stage
 
 
-def groups_of(stages, together):
-    """Stages that run side by side: timed ones alone."""
-    group = []
-    for stage in stages:
-        if group and (stage.timed or group[0].timed or len(group) == together):
-            yield group
-            group = []
-        group.append(stage)
-    if group:
-        yield group
+def phases_of(stages, together):
+    """(stages, how many at a time): with several at a time, those that time nothing come first, and then the others alone, in their order."""
+    if together == 1:
+        return [(stages, 1)]
+    return [([stage for stage in stages if not stage.timed], together), ([stage for stage in stages if stage.timed], 1)]
 
 
 def campaign(a):
     os.makedirs(a.out, exist_ok=True)
     began = time.monotonic()
     results = old_results(a)
-    ran, left_out = [], []
-    for group in groups_of(chosen_stages(a, results), a.together):
+    ran, left_out, telling = [], [], threading.Lock()
+
+    def run_in_time(stage):
         left = a.budget - (time.monotonic() - began) if a.budget else float("inf")
-        due = [stage for stage in group if stage.seconds_here(a.rehearse)[0] <= left]
-        left_out += [stage.name for stage in group if stage not in due]
-        with concurrent.futures.ThreadPoolExecutor(max(len(due), 1)) as pool:
-            done = list(pool.map(lambda stage: run_stage(stage, a, min(stage.seconds_here(a.rehearse)[1], left)), due))
-        for result in done:
-            results[result["stage"]] = result
+        expected, limit = stage.seconds_here(a.rehearse)
+        if expected > left:
+            left_out.append(stage.name)
+            return
+        result = run_stage(stage, a, min(limit, left))
+        with telling:
             for line in result["lines"]:
                 print(f"{verdict(line['right']):8} {line['issue']} {line['claim']}: {line['found']} (asked: {line['asked']})", flush=True)
             print(f"         {result['stage']}: {result['status']}, {result['seconds']} s", flush=True)
-        ran += done
-        write_results(a, results)
+            results[result["stage"]] = result
+            ran.append(result)
+            write_results(a, results)
+
+    for stages, at_a_time in phases_of(list(chosen_stages(a, results)), a.together):
+        with concurrent.futures.ThreadPoolExecutor(at_a_time) as pool:
+            list(pool.map(run_in_time, stages))
     if left_out:
         print(f"no time for: {', '.join(left_out)}")
     wrong = sum(line["right"] is False for result in ran for line in result["lines"])
@@ -199,7 +201,7 @@ def main():
     parser.add_argument("--budget", type=float, help="seconds for this call")
     parser.add_argument("--only", default="", metavar="RE")
     parser.add_argument("--skip", default="", metavar="RE")
-    parser.add_argument("--together", type=int, default=1, help="stages that time nothing run so many side by side (default 1)")
+    parser.add_argument("--together", type=int, default=1, help="stages that time nothing run so many side by side, before the others (default 1)")
     parser.add_argument("--again", action="store_true", help="also stages that are done")
     parser.add_argument("--rehearse", action="store_true")
     parser.add_argument("--list", action="store_true")
