@@ -1,4 +1,5 @@
 """Stages of the card campaign that time steps and kernels beside PyTorch's programs, in one run."""
+import concurrent.futures
 import math
 
 from card_stage import stage
@@ -58,6 +59,17 @@ def trimodal(c, batch, sequence, limit, strongest, eager_limit=None):
         c.at_most(27, f"{name}, kernel by kernel", eager_limit, eager, "ms")
     else:
         c.tell(27, f"{name}, kernel by kernel", "", f"{eager:.2f} ms")
+
+
+COMPILED_PEERS = (*(("h200_trimodal_graph.py", "compile", shape) for shape in ("8x128", "32x128", "32x512", "256x128")), ("h200_gpt2_hf.py",),
+                  ("h200_llama_hf.py", "compile"))
+
+
+@stage("compiled peers", "27 28", "nothing by itself: torch.compile keeps what it makes, so that timed runs of PyTorch's programs begin sooner", 100, 240)
+def compiled_peers(c):
+    with concurrent.futures.ThreadPoolExecutor(len(COMPILED_PEERS)) as pool:
+        found = list(pool.map(lambda words: c.peer(*words, rehearsed=[{}]), COMPILED_PEERS))
+    c.tell("", "programs of PyTorch that ran and were compiled", "", f"{sum(map(bool, found))} of {len(found)}")
 
 
 @stage("trimodal b8", "27 28", "a step beside torch.compile in one graph", 75, 240, timed=True)
