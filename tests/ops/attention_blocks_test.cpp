@@ -6,6 +6,7 @@
 
 #include "base/error_text.h"
 #include "ops/attention_case.h"
+#include "orthant/nn/context_axis.h"
 
 namespace orthant::nn {
 namespace attention_blocks_test {
@@ -96,8 +97,8 @@ struct Trial {
   HeadsMatrices heads;
   at::Tensor d_out;  // [tokens, heads * head_size] in the order of the batch
 
-  Trial(const AttentionShape& shape, Random& random)
-      : given(shape, at::kDouble), setup(blocks_setup(shape.rows, shape.sequence, given.options, pass_at(3, 1, 2))) {
+  Trial(const AttentionShape& shape, Random& random, const Pass& pass = pass_at(3, 1, 2))
+      : given(shape, at::kDouble), setup(blocks_setup(shape.rows, shape.sequence, given.options, pass)) {
     queries = random_chunks(shape, random);
     keys = random_chunks(shape, random);
     blocks = all_blocks(queries, keys);
@@ -163,13 +164,40 @@ TEST(AttentionBlocks, AnyCutsInAnyOrderGiveWhatOneCallGives) {
   EXPECT_GT(skipped, 1000);
 }
 
+// Of a rank that exchanges nothing here.
+class ContextAlone : public ContextAxis {
+ public:
+  using ContextAxis::ContextAxis;
+  std::unique_ptr<Exchange> send(const at::Tensor&, int) override { return {}; }
+  std::unique_ptr<Exchange> receive(const at::Tensor&, int) override { return {}; }
+  std::unique_ptr<Exchange> sum(const at::Tensor&, Subject) override { return {}; }
+  std::unique_ptr<Exchange> gather(const at::Tensor&, const at::Tensor&, const std::vector<std::int64_t>&) override {
+    return {};
+  }
+  std::unique_ptr<Exchange> scatter(const at::Tensor&, const at::Tensor&, const std::vector<std::int64_t>&,
+                                    Subject) override {
+    return {};
+  }
+  std::unique_ptr<Exchange> all_to_all(const at::Tensor&, const at::Tensor&, const std::vector<std::int64_t>&,
+                                       const std::vector<std::int64_t>&) override {
+    return {};
+  }
+};
+
+// The formulas that serve where no kernel does, on one rank and on one that has some chunks of every row.
 TEST(AttentionBlocks, PlainFormulasGiveWhatOneCallGives) {
   at::NoGradGuard no_grad;
   Random random(33);
-  for (int i = 0; i < 15; ++i) {
+  ContextAlone context({.degree = 2, .way = ContextWay::ring, .zigzag = true}, 0);
+  for (int i = 0; i < 30; ++i) {
     const AttentionShape shape = random_shape(random);
     SCOPED_TRACE(testing::Message() << "case " << i << ": " << text(shape));
-    const Trial trial(shape, random);
+    Pass pass = pass_at(3, 1, 2);
+    if (i % 2 > 0) {
+      pass.context = &context;
+      pass.positions = context.positions(shape.sequence);
+    }
+    const Trial trial(shape, random, pass);
     const HeadsSums sums = empty_sums(trial.heads.q, trial.given.options);
     plain_blocks_forward(trial.heads, trial.blocks, trial.setup, sums);
     const HeadsMatrices gradients = trial.no_gradients();

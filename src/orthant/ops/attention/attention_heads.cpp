@@ -81,6 +81,10 @@ HeadsSetup blocks_setup(std::int64_t rows, std::int64_t sequence, const Attentio
   setup.drops = drops(options.dropout, pass);
   if (setup.drops) {
     setup.dropout = dropout_grid(pass, options.site, options.dropout, {options.heads, sequence, sequence});
+    // Blocks say where their queries are in the row, on a rank that has some of its positions as well.
+    setup.dropout.first_position = 0;
+    setup.dropout.second_piece = kMaxPositions;
+    setup.dropout.jump = 0;
   }
   return setup;
 }
