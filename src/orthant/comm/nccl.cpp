@@ -24,6 +24,14 @@
 // before the first call: making a communicator waits for the other end, and may wait for the device, on which an early
 // receive may be waiting for that very end. Streams have high priority, so that exchanges start under products.
 //
+// Note [Starting kernels]: a kernel that a process starts for the first time is loaded, and loading waits for what runs
+// on the device; so may memory that is allocated. A receive runs there until its message has come. A host that starts
+// kernels behind an early receive may so wait for a peer whose host waits for it in the same way, behind a receive of
+// its own. Whoever may start new kernels therefore posts a receive only where the peer, at the same place of its
+// program, has put the matching send into its queue without having had to start one: lists of stages post receives
+// early from their third run on (parallel/pipeline/stage_links.h), and a ring sends before it receives. Collectives
+// come in one order on all ranks, which is enough.
+//
 // c10d's own watchdog ends the process when a call fails; here it only looks, and CallWatch tells the failure with
 // rank, group and operation, ends all communicators and lets the next call throw.
 

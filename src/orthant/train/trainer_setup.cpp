@@ -86,6 +86,7 @@ std::vector<Channel> message_channels(const Pipeline& pipeline, const GraphSpec&
   std::vector<std::vector<Action>> lists;
   for (int pp = 0; pp < pipeline.pp_degree(); ++pp) lists.push_back(lower(pipeline.table, pipeline.map, graph, pp));
   validate_queues(lists, graph, {});
+  validate_queues(lists, graph, {.posted_ahead = 0});  // their first runs on a card
   return channels_of(lists);
 }
 

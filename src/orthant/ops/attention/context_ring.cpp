@@ -36,16 +36,16 @@ class Ring {
     std::unique_ptr<Exchange> work;
   };
 
-  // Starts a step: sends what the reader sees, and receives.
+  // Starts a step: sends what the reader sees, and receives. In this order: Note [Starting kernels] in comm/nccl.cpp.
   Arriving start(int step) {
     Arriving arriving;
-    if (const RowPieces pieces = read_pieces(step); pieces.size() > 0) {
-      arriving.keys_values = at::empty({rows_ * pieces.size(), width_}, own_.options());
-      arriving.work = axis_.receive(arriving.keys_values, holder(step));
-    }
     if (const RowPieces pieces = sent_pieces(step); pieces.size() > 0) {
       const at::Tensor sent = taken(pieces);
       send(sent, reader(step));
+    }
+    if (const RowPieces pieces = read_pieces(step); pieces.size() > 0) {
+      arriving.keys_values = at::empty({rows_ * pieces.size(), width_}, own_.options());
+      arriving.work = axis_.receive(arriving.keys_values, holder(step));
     }
     return arriving;
   }
@@ -178,13 +178,13 @@ at::Tensor ring_backward(const at::Tensor& qkv, const ContextOutput& output, con
   for (int step = 1; step <= ring.steps(); ++step) {
     const Ring::Arriving here = std::move(next);
     if (step < ring.steps()) next = ring.start(step + 1);
-    returning.expect(step);
     if (here.work) {
       here.work->wait();
       const at::Tensor d_keys_values = at::zeros(here.keys_values.sizes(), gradients.q.options());
       join(here.keys_values, ring.read_pieces(step), d_keys_values);
       ring.send(d_keys_values.to(qkv.scalar_type()), ring.holder(step));
     }
+    returning.expect(step);
     returning.add(1);
   }
   returning.add(0);

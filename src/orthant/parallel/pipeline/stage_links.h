@@ -3,10 +3,11 @@
 //
 // Note [Receiving early]: the receives of a list are known when it begins, and so are their shapes. The next two of
 // every channel are posted at any time, so that what a peer sends travels while this rank computes; two buffers a
-// channel bound the memory. A send starts at once and never waits for the peer; the tensor is given up as soon as the
-// backend says that it is gone, or the peer's answer (a gradient of the value) proves it, at the latest in finish()
-// at the end of a step's list, or, in evaluations, which do not wait there, when the list after the next begins.
-// Channels must not hold each other up, in either direction; where they would not, Note [Queues of NCCL] in
+// channel bound the memory. On a card the first two runs of a list post a receive only where they wait for it: Note
+// [Starting kernels] in comm/nccl.cpp. A send starts at once and never waits for the peer; the tensor is given up as
+// soon as the backend says that it is gone, or the peer's answer (a gradient of the value) proves it, at the latest in
+// finish() at the end of a step's list, or, in evaluations, which do not wait there, when the list after the next
+// begins. Channels must not hold each other up, in either direction; where they would not, Note [Queues of NCCL] in
 // schedule/message_queues.h proves that a list comes to its end.
 //
 // Note [Opaque values]: what a user's module writes has no declared shape. Its message is preceded by a header of
@@ -16,6 +17,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -99,7 +101,10 @@ class StageLinks {
   at::Tensor sendable(const Action& action, const at::Tensor& tensor) const;
   comm::Group& group_of(const Channel& channel) { return channel.gradients ? groups_.gradients : groups_.activations; }
   bool is_opaque(const Action& action) const { return graph_.values[static_cast<std::size_t>(action.value)].opaque; }
-  void post_ahead(const Channel& channel, Incoming& incoming);
+  // Posts until so many receives are posted, where the channel has as many.
+  void post(const Channel& channel, Incoming& incoming, std::size_t count);
+  // How many receives of a channel this run of the list posts ahead.
+  std::size_t num_ahead();
   comm::Work start_receive(const Action& action, const at::Tensor& buffer);
   at::Tensor take_opaque(const Action& action, Posted& posted);
   void wait_for(Sent& sent, const Channel& channel) const;
@@ -118,7 +123,9 @@ class StageLinks {
   std::map<Channel, std::deque<Sent>> sent_;
   FormOf form_of_;
   std::int64_t step_ = 0;
-  std::int64_t list_ = 0;  // how many have begun
+  std::int64_t list_ = 0;                          // how many have begun
+  std::size_t ahead_ = 0;                          // receives that are posted ahead on every channel of this one
+  std::map<std::vector<std::int64_t>, int> runs_;  // on a card: of each list and its shapes, up to kColdRuns
   bool in_list_ = false;
 };
 
