@@ -1,36 +1,60 @@
 // A step on a CUDA device: the host waits for nothing in it, and what a bad step held is noted before the next one
 // overwrites it.
 #include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "orthant/cuda/kernel.h"
 #include "orthant/data/loader.h"
+#include "orthant/runtime/device_recording.h"
 #include "orthant/train/run.h"
 #include "orthant/train/run_config.h"
 
 namespace orthant::step_device_test {
 
-RunConfig llama(const std::vector<std::string>& settings) {
+RunConfig config_of(const char* text, const std::vector<std::string>& settings) {
   JsonOptions options;
-  options.source = "llama";
-  auto document = JsonDocument::parse(R"({
- "model": {"kind": "llama", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-           "num_key_value_heads": 2, "intermediate_size": 256, "vocab_size": 512, "max_position_embeddings": 128},
- "data": {"kind": "tokens", "sequence_length": 64, "samples": 200},
- "precision": {"compute": "bfloat16"},
- "train": {"global_batch_size": 8}
-})",
-                                      options);
+  options.source = "the test";
+  auto document = JsonDocument::parse(text, options);
   for (const auto& setting : settings) document.apply_override(setting);
   auto config = read_run_config(document);
   config.trainer.device = at::Device(at::kCUDA, 0);
   return config;
 }
+
+constexpr const char* kLlama = R"({
+ "model": {"kind": "llama", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+           "num_key_value_heads": 2, "intermediate_size": 256, "vocab_size": 512, "max_position_embeddings": 128},
+ "data": {"kind": "tokens", "sequence_length": 64, "samples": 200},
+ "precision": {"compute": "bfloat16"},
+ "train": {"global_batch_size": 8}
+})";
+
+RunConfig llama(const std::vector<std::string>& settings) {
+  return config_of(kLlama, settings);
+}
+
+// Two towers, which run side by side where they are recorded.
+constexpr const char* kTowers = R"({
+ "model": {"kind": "trimodal", "pooling": "cls", "projection": null, "num_labels": 2,
+           "primary": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 256,
+                       "vocab_size": 256, "max_position_embeddings": 128, "hidden_dropout_prob": 0.1,
+                       "attention_probs_dropout_prob": 0.1},
+           "secondary": {"hidden_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 256,
+                         "vocab_size": 256, "max_position_embeddings": 128, "hidden_dropout_prob": 0.1,
+                         "attention_probs_dropout_prob": 0.1},
+           "tabular": {"input_dim": 3, "hidden_dim": 32}, "fusion": {"hidden_size": 64, "dropout": 0.1}},
+ "data": {"kind": "random", "sequence_length": 64, "samples": 200},
+ "precision": {"compute": "bfloat16"},
+ "train": {"global_batch_size": 8}
+})";
 
 // Makes every call of ATen that waits for the device throw.
 class NoWaiting {
@@ -64,11 +88,13 @@ TEST(StepOnACard, WaitsForNothing) {
 }
 
 // The weights after steps of changing shapes, clipped, with a step that is not finite in their middle.
-std::uint64_t weights_after_steps(std::vector<std::string> settings, const std::string& graph, std::size_t* played) {
-  settings.insert(settings.end(),
-                  {"train.deterministic=true", "train.bad_steps=skip", "optimizer.clip=1",
-                   "train.poison=[\"gradient:rank=0,unit=layers.1,step=9,value=nan\"]", "train.cuda_graph=" + graph});
-  auto config = llama(settings);
+std::uint64_t weights_after_steps(const char* model, std::vector<std::string> settings, const std::string& graph,
+                                  std::size_t* played) {
+  const std::string unit = model == kTowers ? "fusion" : "layers.1";
+  settings.insert(settings.end(), {"train.deterministic=true", "train.bad_steps=skip", "optimizer.clip=1",
+                                   "train.poison=[\"gradient:rank=0,unit=" + unit + ",step=9,value=nan\"]",
+                                   "train.cuda_graph=" + graph});
+  auto config = config_of(model, settings);
   const auto data = make_run_data(config);
   const auto trainer = make_trainer(config);
   const auto loader = make_loader(config, data, 0);
@@ -84,18 +110,61 @@ std::uint64_t weights_after_steps(std::vector<std::string> settings, const std::
 }
 
 TEST(StepOnACard, HasTheSameBitsRecordedAndNot) {
-  for (const auto& settings : std::vector<std::vector<std::string>>{{},
-                                                                    {"parallel.microbatches=2"},
-                                                                    {"parallel.recompute=full"},
-                                                                    {"precision.compute=float16"},
-                                                                    {"precision.master=bf16_remainder"},
-                                                                    {"train.join_head_and_loss=off"}}) {
+  struct Case {
+    const char* model;
+    std::vector<std::string> settings;
+  };
+  for (const auto& [model, settings] : std::vector<Case>{{kLlama, {}},
+                                                         {kLlama, {"parallel.microbatches=2"}},
+                                                         {kLlama, {"parallel.recompute=full"}},
+                                                         {kLlama, {"precision.compute=float16"}},
+                                                         {kLlama, {"precision.master=bf16_remainder"}},
+                                                         {kLlama, {"train.join_head_and_loss=off"}},
+                                                         {kTowers, {}},
+                                                         {kTowers, {"parallel.microbatches=2"}}}) {
     SCOPED_TRACE(testing::PrintToString(settings));
     std::size_t played = 0, never = 0;
-    const auto hash = weights_after_steps(settings, "on", &played);
-    EXPECT_EQ(hash, weights_after_steps(settings, "off", &never));
+    const auto hash = weights_after_steps(model, settings, "on", &played);
+    EXPECT_EQ(hash, weights_after_steps(model, settings, "off", &never));
     EXPECT_EQ(never, 0U);
     EXPECT_GE(played, 14U);  // all but the first two, the bad one and the first short ones
+  }
+}
+
+TEST(StepOnACard, ABrokenRecordingLeavesNothingBehind) {
+  const at::Device card(at::kCUDA, 0);
+  const auto recorder = make_device_recorder(card);
+  const auto x = at::ones({1 << 20}, card);
+  at::Tensor y;
+  const auto branching = [&](bool breaks) {
+    const auto here = c10::cuda::getCurrentCUDAStream().unwrap(), beside = c10::cuda::getStreamFromPool().unwrap();
+    c10::Event forked(at::kCUDA), joined(at::kCUDA);
+    forked.record(here);
+    forked.block(beside);
+    const c10::StreamGuard on_branch(beside);
+    y = x + 1;
+    if (breaks) throw std::runtime_error("broken off");
+    joined.record(beside);
+    joined.block(here);
+  };
+  const auto one = recorder->record([&] { branching(false); });
+  for (int i = 0; i < 3; ++i) EXPECT_THROW(recorder->record([&] { branching(true); }), std::runtime_error);
+  y.reset();
+  c10::cuda::CUDACachingAllocator::emptyCache();  // which libtorch refuses while it is recording
+  const auto other = recorder->record([&] { branching(false); });
+  other->play();
+  EXPECT_EQ(y.sum().item<float>(), 2 << 20);
+}
+
+TEST(StepOnACard, IsRecordedAgainAfterAllWasForgotten) {
+  auto config = llama({"train.cuda_graph=on"});
+  const auto data = make_run_data(config);
+  const auto trainer = make_trainer(config);
+  const auto loader = make_loader(config, data, 0);
+  for (int round = 0; round < 3; ++round) {
+    for (int step = 0; step < 4; ++step) EXPECT_FALSE(trainer->step(loader->next()).get().bad());
+    EXPECT_EQ(trainer->recorded_steps().num_played(), 2U * static_cast<std::size_t>(round + 1));
+    trainer->set_steps_done(trainer->steps_done());
   }
 }
 
