@@ -20,6 +20,15 @@ at::Tensor mask(std::int64_t length, std::vector<std::int64_t> lengths) {
   return value;
 }
 
+TEST(TrimPadding, FewLengthsAreEighthsOfTheLongest) {
+  EXPECT_EQ(step_of_few_lengths(512, 1), 64);
+  EXPECT_EQ(step_of_few_lengths(128, 1), 16);
+  EXPECT_EQ(step_of_few_lengths(100, 1), 13);
+  EXPECT_EQ(step_of_few_lengths(100, 4), 16);  // of rows that cp=2 cuts
+  EXPECT_EQ(step_of_few_lengths(5, 2), 2);
+  EXPECT_EQ(step_of_few_lengths(0, 1), 1);
+}
+
 TEST(TrimPadding, EachTextIsCutToItsLongestRow) {
   Fields fields{{"primary_ids", ids(8)},        {"primary_mask", mask(8, {3, 5})},
                 {"secondary_ids", ids(6)},      {"secondary_mask", mask(6, {6, 1})},

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error_text.h"
 #include "orthant/base/error.h"
 #include "orthant/train/step_recorder.h"
 
@@ -89,13 +90,34 @@ TEST(RecordedSteps, RunAsTheyAreBeyondTheBoundAndWhereTheyMayNotBeRecorded) {
   EXPECT_EQ(never.num_played(), 0U);
 }
 
+TEST(RecordedSteps, GiveTheirPlaceUpWhenTheyHaveLongBeenIdle) {
+  Counts counts;
+  RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts));
+  const auto most = static_cast<std::int64_t>(RecordedSteps::kMostShapes);
+  for (int step = 0; step < 3; ++step) {
+    for (std::int64_t rows = 1; rows <= most + 1; ++rows) doubled(steps, rows, 1);
+  }
+  EXPECT_EQ(counts.recorded, most);
+  // The first shape was seen last and has no recording until that of the second one is idle.
+  const auto cycles = static_cast<std::int64_t>(RecordedSteps::kIdleSteps) / most + 2;
+  for (std::int64_t cycle = 0; cycle < cycles; ++cycle) {
+    for (std::int64_t rows = 1; rows <= most + 1; ++rows) {
+      if (rows != 2) EXPECT_EQ(doubled(steps, rows, 1), 4.0 * static_cast<double>(rows));
+    }
+  }
+  EXPECT_EQ(counts.recorded, most + 1);
+  EXPECT_EQ(steps.num_recordings(), RecordedSteps::kMostShapes);
+}
+
 TEST(RecordedSteps, AreGivenUpWhereRecordingFails) {
   Counts counts;
   counts.breaks = true;
   RecordedSteps asked(at::kCPU, std::make_unique<AgainRecorder>(counts));
   doubled(asked, 1, 1);
   doubled(asked, 1, 1);
-  EXPECT_THROW(doubled(asked, 1, 1), std::runtime_error);
+  const std::string text = error_text<ConfigError>([&] { doubled(asked, 1, 1); });
+  EXPECT_NE(text.find("the step cannot be recorded: broken off"), std::string::npos) << text;
+  EXPECT_NE(text.find("set train.cuda_graph=auto"), std::string::npos) << text;
   std::string told;
   RecordedSteps automatic(at::kCPU, std::make_unique<AgainRecorder>(counts),
                           [&](const std::string& why) { told = why; });

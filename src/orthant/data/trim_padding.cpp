@@ -92,6 +92,12 @@ std::map<std::string, std::int64_t> needed_columns(const Fields& fields, std::in
   return columns;
 }
 
+std::int64_t step_of_few_lengths(std::int64_t longest, std::int64_t least) {
+  constexpr std::int64_t kLengths = 8;
+  const std::int64_t unit = kLengths * least;
+  return std::max<std::int64_t>((longest + unit - 1) / unit, 1) * least;
+}
+
 void trim_padding(Fields& fields, std::int64_t multiple) {
   for (const auto& [name, columns] : needed_columns(fields, multiple)) {
     auto& field = fields.at(name);

@@ -29,6 +29,10 @@ std::vector<PaddedFields> padded_fields(const Fields& fields);
 // Lengths are rounded up to `multiple` where there is room. Fields on a device are not looked at.
 std::map<std::string, std::int64_t> needed_columns(const Fields& fields, std::int64_t multiple = 1);
 
+// A multiple of `least` that leaves rows of up to `longest` columns eight lengths: for devices on which each length
+// costs a recording of its own.
+std::int64_t step_of_few_lengths(std::int64_t longest, std::int64_t least);
+
 // Cuts them: views.
 void trim_padding(Fields& fields, std::int64_t multiple = 1);
 

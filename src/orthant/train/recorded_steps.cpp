@@ -1,9 +1,11 @@
 #include "orthant/train/recorded_steps.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "orthant/base/error.h"
+#include "orthant/base/error_report.h"
 
 namespace orthant {
 namespace {
@@ -17,6 +19,7 @@ RecordedSteps::RecordedSteps(at::Device device, std::unique_ptr<DeviceRecorder> 
     : device_(device), recorder_(std::move(recorder)), failed_(std::move(failed)) {}
 
 at::Tensor RecordedSteps::run(const StepInputs& inputs, const Work& work, bool may_record) {
+  ++num_steps_;
   Recorded* recorded = recorder_ && may_record ? recorded_for(inputs, work) : nullptr;
   if (recorded == nullptr) {
     InputMemory memory(inputs, device_);
@@ -27,6 +30,7 @@ at::Tensor RecordedSteps::run(const StepInputs& inputs, const Work& work, bool m
   recorded->memory.fill(inputs);
   recorded->recording->play();
   if (recorded->after_play) recorded->after_play(std::exchange(recorded->played, true));
+  recorded->last_step = num_steps_;
   ++num_played_;
   return recorded->numbers;
 }
@@ -36,14 +40,16 @@ at::Tensor RecordedSteps::run(const StepInputs& inputs, const Work& work, bool m
 RecordedSteps::Recorded* RecordedSteps::recorded_for(const StepInputs& inputs, const Work& work) {
   const std::string shape = shape_of(inputs);
   if (const auto found = recordings_.find(shape); found != recordings_.end()) return &found->second;
-  if (!std::exchange(any_ran_, true) || recordings_.size() == kMostShapes) return nullptr;
+  if (!std::exchange(any_ran_, true)) return nullptr;
   if (!seen_.contains(shape)) {
     if (seen_.size() < kMostSeen) seen_.insert(shape);
     return nullptr;
   }
-  auto& recorded = recordings_.emplace(shape, Recorded{InputMemory(inputs, device_), nullptr, {}, {}}).first->second;
+  if (!makes_room()) return nullptr;
+  auto& recorded = recordings_.emplace(shape, Recorded{InputMemory(inputs, device_), nullptr, {}}).first->second;
   std::exception_ptr error;
   std::string why;
+  bool told = false;  // the error says by itself what to do
   if (work.before_play) work.before_play();
   try {
     recorded.recording =
@@ -52,18 +58,30 @@ RecordedSteps::Recorded* RecordedSteps::recorded_for(const StepInputs& inputs, c
   } catch (const std::exception& thrown) {
     error = std::current_exception();
     why = thrown.what();
+    told = dynamic_cast<const Error*>(&thrown) != nullptr || is_out_of_memory(thrown);
   }
   if (work.agree ? work.agree(!error) : !error) return &recorded;
   recordings_.erase(shape);
   if (!error) why = "another rank could not record it";
   if (!failed_) {
-    if (error) std::rethrow_exception(error);
-    throw ConfigError("train.cuda_graph=on: " + why, {.remedy = "see that rank's message"});
+    if (told) std::rethrow_exception(error);
+    throw ConfigError("train.cuda_graph=on, but the step cannot be recorded: " + why,
+                      {.remedy = error ? "set train.cuda_graph=auto, which then goes on without a graph, or off"
+                                       : "see that rank's message"});
   }
   forget();
   recorder_.reset();
   failed_(why);
   return nullptr;
+}
+
+bool RecordedSteps::makes_room() {
+  if (recordings_.size() < kMostShapes) return true;
+  const auto idle = std::ranges::min_element(
+      recordings_, {}, [](const auto& shape_and_recorded) { return shape_and_recorded.second.last_step; });
+  if (num_steps_ - idle->second.last_step <= kIdleSteps) return false;
+  recordings_.erase(idle);
+  return true;
 }
 
 void RecordedSteps::forget() {

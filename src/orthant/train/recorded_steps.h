@@ -51,6 +51,7 @@ class RecordedSteps {
   std::size_t num_played() const { return num_played_; }
 
   static constexpr std::size_t kMostShapes = 16;  // with a recording; others run as they are
+  static constexpr std::size_t kIdleSteps = 256;  // after so many without a play another shape takes its place
 
  private:
   struct Recorded {
@@ -59,13 +60,17 @@ class RecordedSteps {
     at::Tensor numbers;
     std::function<void(bool again)> after_play = {};
     bool played = false;
+    std::size_t last_step = 0;  // that played it
   };
   // Of inputs of that shape, made now when it is time; null: this step runs as it is.
   Recorded* recorded_for(const StepInputs& inputs, const Work& work);
+  // Whether there is room for one more, if need be in place of one that has long been idle.
+  bool makes_room();
 
   at::Device device_;
   std::unique_ptr<DeviceRecorder> recorder_;
   std::function<void(const std::string&)> failed_;
+  std::size_t num_steps_ = 0;
   std::size_t num_played_ = 0;
   bool any_ran_ = false;
   std::set<std::string> seen_;  // shapes of steps that ran as they are, but for the first

@@ -185,6 +185,14 @@ Batch Trainer::own_rows(const Batch& whole) const {
   return own;
 }
 
+std::int64_t Trainer::length_step(const Fields& fields) const {
+  const auto least = least_sequence(graph_.context);
+  if (!options_.device.is_cuda()) return least;
+  std::int64_t longest = 0;
+  for (const auto& [name, field] : fields) longest = std::max(longest, field.dim() > 1 ? field.size(1) : 0);
+  return step_of_few_lengths(longest, least);
+}
+
 std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
   if (batch.fields.empty()) throw ConfigError("a batch without fields", {.remedy = "give it those the graph reads"});
   const auto rows = batch.fields.begin()->second.size(0);
@@ -203,7 +211,7 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
     part.first_row = batch.first_row + m * size;
     for (const auto& [name, field] : batch.fields) part.fields[name] = field.narrow(0, m * size, size);
     if (!options_.pad_to_longest) continue;
-    trim_padding(part.fields, least_sequence(graph_.context));
+    trim_padding(part.fields, length_step(part.fields));
     for (auto& [name, field] : part.fields) field = field.contiguous();
   }
   return parts;
@@ -438,7 +446,7 @@ std::map<std::string, at::Tensor> Trainer::evaluate(const Fields& fields, const 
                       {.remedy = "ask for a value of the graph; logits exist with train.join_head_and_loss=off"});
   }
   Fields trimmed = fields;
-  if (options_.pad_to_longest) trim_padding(trimmed, least_sequence(graph_.context));
+  if (options_.pad_to_longest) trim_padding(trimmed, length_step(trimmed));
   Microbatch rows;
   for (const auto& [name, field] : trimmed) {
     rows.fields[name] = to_device(field.contiguous(), options_.device);

@@ -128,6 +128,8 @@ class Trainer : public Checkpointed {
 
   void make_store();
   void make_recorder();
+  // What lengths without padding are rounded up to a multiple of.
+  std::int64_t length_step(const Fields& fields) const;
   std::vector<Microbatch> microbatches(const Batch& batch) const;
   // On the host, or where the batch is.
   StepInputs step_inputs(const Batch& batch, const RankReport& report) const;
