@@ -26,6 +26,10 @@ std::int64_t lane(const at::Tensor& x);
 // tensors do not count.
 bool aligned(std::int64_t width, std::initializer_list<at::Tensor> tensors);
 
+// Streams on which parts of a step may run side by side. Blocks of a kernel that wait for each other leave room for as
+// many such kernels: see attention_backward.cu.
+inline constexpr int kMostSideBySide = 4;
+
 // The stream on which libtorch's own operations on this tensor would run; null on the host.
 cuda::StreamHandle stream(const at::Tensor& x);
 

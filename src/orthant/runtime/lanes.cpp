@@ -7,11 +7,12 @@
 #include <set>
 
 #include "orthant/base/index.h"
+#include "orthant/nn/device_kernels.h"
 
 namespace orthant {
 namespace {
 
-constexpr int kMostLanes = 4;
+constexpr int kMostLanes = nn::device::kMostSideBySide;
 
 }  // namespace
 

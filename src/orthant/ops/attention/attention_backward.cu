@@ -178,15 +178,19 @@ DEVICE void key_step(float (&d_k)[CHUNKS][4], float (&d_v)[CHUNKS][4], const Key
           PACK(p[n][2 * side] * (g[n][2 * side] - of.y), p[n][2 * side + 1] * (g[n][2 * side + 1] - of.w));
     }
   }
+  const auto store_scores = [&] {
+#pragma unroll
+    for (int i = 0; i < STEP / 4; ++i) {
+      const u32 chunk = first / 8 + i / 4 * 2 + i % 4 / 2;
+      store_word(d_scores + (place + i % 2 * 8) * (TILE * 2) + ((chunk ^ (place & 7)) << 4) + (lane & 3) * 4,
+                 d_s[i / 4][i % 4]);
+    }
+  };
+  if (WGMMA) store_scores();  // nobody may read the factors of a product that is under way
   begin_products();
   over_rows(d_k, d_s, q_tile, first, lane);
   end_products();
-#pragma unroll
-  for (int i = 0; i < STEP / 4; ++i) {
-    const u32 chunk = first / 8 + i / 4 * 2 + i % 4 / 2;
-    store_word(d_scores + (place + i % 2 * 8) * (TILE * 2) + ((chunk ^ (place & 7)) << 4) + (lane & 3) * 4,
-               d_s[i / 4][i % 4]);
-  }
+  if (!WGMMA) store_scores();
   await_products<0>();
   settle(d_k);
   settle(d_v);

@@ -96,6 +96,10 @@ struct Call {
     return (2 * kBlock + 2 * 2 * kTile) * row_bytes() + 2 * kNumbersBytes + kScoresBytes;
   }
 
+  // Whether blocks of backward begin at tiles of their own. A block may then wait for one that begins later, so that
+  // up to `blocks` of each kernel that runs beside this one hold a multiprocessor while they wait: there must be more.
+  int apart() const { return cuda::KernelLibrary::of_process().multiprocessors() >= kMostSideBySide * blocks ? 1 : 0; }
+
   // One block then has all of a head in backward, and no other head's queries.
   bool is_alone() const { return blocks == 1 && kv_heads == heads && size <= kNarrowSize; }
 };
@@ -151,12 +155,11 @@ at::Tensor kernel_block_backward(const at::Tensor& qkv, const at::Tensor& lse, c
     turns = at::zeros({call.rows * call.heads * tiles + 1}, lse.options().dtype(at::kInt));
     sums = at::empty({call.rows, call.heads, tiles, kTile, call.size}, lse.options());
   }
-  const bool apart = cuda::KernelLibrary::of_process().multiprocessors() >= 4 * call.blocks;
   // Neither the output nor lse is read where the numbers are there.
   call.kernel(kAttentionBackward, "attention_backward")(call.shape(call.kv_heads, call.backward_bytes()), data(d_qkv),
                                                         data(qkv), data(d_out), data(d_out), data<float>(lse),
                                                         data(numbers), data(at::Tensor()), data(setup.options.key_mask),
-                                                        data(sums), data(turns), apart ? 1 : 0, call.layout);
+                                                        data(sums), data(turns), call.apart(), call.layout);
   return d_qkv;
 }
 
@@ -180,12 +183,10 @@ at::Tensor kernel_heads_backward(const at::Tensor& qkv, const HeadsOutput& outpu
         threads_for(items * call.size / 8, qkv), data(numbers), data(turns), data<float>(output.lse), data(output.out),
         data(d_out), items, turns.defined() ? static_cast<int>(turns.numel()) : 0, call.layout);
   }
-  // A block may then wait for one that begins later: those that wait leave room for it.
-  const bool apart = cuda::KernelLibrary::of_process().multiprocessors() >= 4 * call.blocks;
   call.kernel(kAttentionBackward, call.is_alone() ? "attention_backward_short" : "attention_backward")(
       call.shape(call.kv_heads, call.backward_bytes()), data(d_qkv), data(qkv), data(output.out), data(d_out),
       data<float>(output.lse), data(numbers), data(output.kept), data(options.key_mask), data(sums), data(turns),
-      apart ? 1 : 0, call.layout);
+      call.apart(), call.layout);
   if (options.rotary.sin.defined()) {
     AttentionOptions back = options;
     back.rotary.sin = back.rotary.sin.neg();
