@@ -126,6 +126,10 @@ class Kernels {
     const auto gradient = at::zeros(table.sizes(), options_.dtype(at::kFloat));
     add("embedding forward", bytes_of({gy, gy}), [=] { nn::device::sum_table_rows({{ids, table}}, ids.numel()); });
     add("embedding backward, sorting included", 0, [=] { nn::device::add_table_rows({ids, gradient}, gy); });
+    const auto padded = ids.clone();
+    padded.narrow(0, 0, sizes_.tokens / 2).zero_();
+    add("embedding backward, half of the tokens padding", 0,
+        [=] { nn::device::add_table_rows({padded, gradient}, gy); });
   }
 
   void add_loss() {

@@ -19,6 +19,7 @@ const cuda::Source kTable{"ops/embedding/embedding_table.cu", cuda::sources::emb
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 31;
 constexpr std::uint32_t kTokenThreads = 256;
 constexpr std::int64_t kTokensOfBlock = 2;  // TOKENS of look_up
+constexpr std::int64_t kPart = 64;          // PART of add_rows
 constexpr std::size_t kMostTables = 3;      // TABLES of look_up
 
 std::int64_t first_entry(const TableRows& rows) {
@@ -91,13 +92,18 @@ bool serves_rows(const TableRows& gradient, const at::Tensor& gy) {
 void add_table_rows(const TableRows& gradient, const at::Tensor& gy) {
   if (gy.numel() == 0 || gradient.table.size(0) == 0) return;
   const auto [ids, order] = at::sort(gradient.ids.view({-1}), /*stable=*/true, 0, /*descending=*/false);
-  const cuda::LaunchShape shape{
-      .blocks = static_cast<std::uint32_t>(gy.size(0)), .threads = kTokenThreads, .stream = stream(gy)};
-  const std::int64_t width = gy.size(1);
+  const std::int64_t tokens = gy.size(0), width = gy.size(1), num_parts = (tokens + kPart - 1) / kPart;
+  const at::Tensor parts = at::empty({2 * num_parts, width}, gradient.table.options());
   const int is_aligned = aligned(width, {gy}) ? 1 : 0;
-  cuda::kernel(kTable, "add_rows", {element(gy), is_aligned})(
-      shape, data(gradient.table), data(gy), data(ids), data(order), static_cast<int>(gy.size(0)),
-      first_entry(gradient), gradient.table.size(0), static_cast<int>(width));
+  const auto start = [&](const char* function, std::int64_t blocks, auto... arguments) {
+    const cuda::LaunchShape shape{
+        .blocks = static_cast<std::uint32_t>(blocks), .threads = kTokenThreads, .stream = stream(gy)};
+    cuda::kernel(kTable, function, {element(gy), is_aligned})(shape, arguments..., static_cast<int>(tokens),
+                                                              first_entry(gradient), gradient.table.size(0),
+                                                              static_cast<int>(width));
+  };
+  start("add_rows", tokens, data(gradient.table), data(parts), data(gy), data(ids), data(order));
+  if (num_parts > 1) start("add_parts", num_parts - 1, data(gradient.table), data(parts), data(ids));
 }
 
 Variants embedding_variants(at::ScalarType dtype) {
