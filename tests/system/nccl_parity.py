@@ -74,7 +74,7 @@ def rows_of_four():
                       quick=mesh in ("pp=2,fsdp=2", "dp=2,fsdp=2", "fsdp=2,tp=2"))
     yield Row("llama", "pp=4", *schedule("1f1b", 4), steps=1)
     yield Row("trimodal", "pp=3", *schedule("zbh1", 3), BRANCHES, "parallel.placement=[2,0,1]", steps=1)
-    yield Row("llama tied", "pp=2,dp=2", *schedule("zbv", 2), canary="pp:embed.weight", steps=1, spreads=True)
+    yield Row("llama tied", "pp=2,dp=2", *schedule("1f1b", 2), canary="pp:embed.weight", steps=1, spreads=True)
 
 
 def rows_of_eight():
