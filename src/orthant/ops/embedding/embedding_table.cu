@@ -118,7 +118,8 @@ extern "C" __global__ void __launch_bounds__(256, 4)
   int end = begin + 1;
   while (end < border && ids[end] == id) ++end;
   const bool complete = begins && (end < border || border == tokens || ids[border] != id);
-  float* const row = complete ? gradient + place * width : parts + (i64)(begin / PART * 2 + (begin % PART != 0)) * width;
+  float* const row =
+      complete ? gradient + place * width : parts + (i64)(begin / PART * 2 + (begin % PART != 0)) * width;
   for (int at = threadIdx.x * LANE; at < width; at += blockDim.x * LANE) {
     float sum[LANE];
 #pragma unroll
