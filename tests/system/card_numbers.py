@@ -29,7 +29,7 @@ def machine(c):
 def kernel_tests(c):
     for program, rehearsed in (("test_operations_device", "DeviceKernels.Rotary"), ("test_train_device", "OptimizerOnDevice.CopiesAreRoundedAsOnTheHost")):
         c.test_program(27, f"{program}: kernels against plain float64 formulas, 200 shapes each, poisoned outputs, twice for equal bits", program,
-                       f"-StepOnACard*:{KEEP_BITS}", rehearsed)
+                       f"-StepOnACard*:{KEEP_BITS}", rehearsed, shards=1 if c.rehearsed else 6)
 
 
 @stage("keep bits", "27", "masks of attention and dropout against the CPU's", 30, 120)

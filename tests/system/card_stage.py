@@ -1,6 +1,7 @@
 """What a stage of the card campaign is, and what it has at hand while it runs: our program, programs of tests, PyTorch's programs, and a file for
 its lines. On a rehearsal there is no card: models are tiny, devices are CPUs, and what only a card can answer is answered by `rehearsed`,
 so that what is made of the answer is tested."""
+import concurrent.futures
 import json
 import os
 import re
@@ -122,8 +123,9 @@ class StageRun:
             os.replace(folder + ".new", folder)
         return [folder]
 
-    def test_program(self, issue, claim, program, topic, rehearsed_topic=None, launcher=(), asked="all pass", shapes=None):
-        """Tests of a GoogleTest program. `topic`: a filter. On a rehearsal those of `rehearsed_topic` on the emulated card, or their list alone."""
+    def test_program(self, issue, claim, program, topic, rehearsed_topic=None, launcher=(), asked="all pass", shapes=None, shards=1):
+        """Tests of a GoogleTest program, in so many processes. `topic`: a filter. On a rehearsal those of `rehearsed_topic` on the emulated card, or
+        their list alone."""
         path = os.path.join(self.tests_folder, program)
         if not os.path.exists(path):
             return self.tell(issue, claim, asked, f"no {path}: build it and carry it along", None if self.rehearsed else False)
@@ -131,14 +133,24 @@ class StageRun:
             done = self.run_program(path, f"--gtest_filter={topic}", "--gtest_list_tests")
             return self.tell(issue, claim, asked, f"{sum(line.startswith('  ') for line in done.stdout.splitlines())} tests")
         emulated = {"ORTHANT_EMULATED_CARD": os.path.join(self.tests_folder, "emulated_card"), "ORTHANT_SHAPES": 1, "OMP_NUM_THREADS": 1}
-        done = self.run_program(*launcher, path, f"--gtest_filter={rehearsed_topic or topic if self.rehearsed else topic}",
-                                environment=emulated if self.rehearsed else {"ORTHANT_SHAPES": shapes} if shapes else None)
-        print(done.stdout[-20000:], flush=True)
-        count = max(map(int, re.findall(r"\[  PASSED  \] (\d+) test", done.stdout)), default=0)
-        failed = sorted(set(re.findall(r"\[  FAILED  \] ([\w./]+)", done.stdout)))
-        found = f"{count} pass" + (f", {len(failed)} fail: {', '.join(failed[:6])}" if failed else "")
-        found += f", exit code {done.returncode}" if done.returncode != 0 and not failed else ""
-        return self.tell(issue, claim, asked, found, done.returncode == 0 and count > 0)
+        environment = emulated if self.rehearsed else {"ORTHANT_SHAPES": shapes} if shapes else {}
+
+        def run_shard(shard):
+            part = {"GTEST_TOTAL_SHARDS": shards, "GTEST_SHARD_INDEX": shard} if shards > 1 else {}
+            return self.run_program(*launcher, path, f"--gtest_filter={rehearsed_topic or topic if self.rehearsed else topic}",
+                                    environment={**environment, **part})
+
+        with concurrent.futures.ThreadPoolExecutor(shards) as pool:
+            parts = list(pool.map(run_shard, range(shards)))
+        count, failed = 0, set()
+        for done in parts:
+            print(done.stdout[-20000:], flush=True)
+            count += max(map(int, re.findall(r"\[  PASSED  \] (\d+) test", done.stdout)), default=0)
+            failed.update(re.findall(r"\[  FAILED  \] ([\w./]+)", done.stdout))
+        code = max((done.returncode for done in parts), key=abs)
+        found = f"{count} pass" + (f", {len(failed)} fail: {', '.join(sorted(failed)[:6])}" if failed else "")
+        found += f", exit code {code}" if code != 0 and not failed else ""
+        return self.tell(issue, claim, asked, found, code == 0 and count > 0)
 
     def ranks(self, count, backend="nccl"):
         """The options that put so many ranks on one card."""
