@@ -1,7 +1,5 @@
 // run_forked: how ranks end, what is reported, and what must not remain.
 #include <fcntl.h>
-#include <sys/eventfd.h>
-#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -220,44 +218,6 @@ TEST_F(ForkedRanks, AreKilledWhenTheyIgnoreTheRequestToEnd) {
   });
   EXPECT_EQ(outcome.exit_code, 5);
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(3));
-}
-
-// Under a tracer that never looks, as under a driver that does not let go: killed, and not to be waited for.
-pid_t hold_after_death(pid_t held) {
-  const pid_t tracer = fork();
-  if (tracer != 0) return tracer;
-  setsid();
-  if (ptrace(PTRACE_SEIZE, held, nullptr, nullptr) != 0) _exit(1);
-  const int ready = eventfd(0, 0);
-  for (int fd = 0; fd < ready; ++fd) close(fd);
-  sleep_forever();
-  return 0;
-}
-
-TEST_F(ForkedRanks, ThatTheSystemHoldsAfterTheirDeathDoNotHoldTheJob) {
-  options_.num_ranks = 2;
-  options_.grace_seconds = 0.2;
-  options_.killed_seconds = 0.3;
-  SharedMemory<Shared> shared;
-  const auto begin = Clock::now();
-  const auto outcome = run_forked(options_, [&](const Job& job) {
-    shared->pids[job.rank] = getpid();
-    if (job.rank == 1) sleep_forever();
-    while (shared->pids[1] == 0) usleep(100);
-    shared->pids[2] = hold_after_death(shared->pids[1]);
-    usleep(100'000);
-    kill(shared->pids[1], SIGKILL);
-    return 3;  // its peer is gone, which the launcher cannot see
-  });
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
-  EXPECT_EQ(outcome.exit_code, 3);
-  EXPECT_EQ(outcome.failed_rank, 1);
-  EXPECT_TRUE(outcome.report.starts_with("rank 1: it is ending and does not come to its end (process "))
-      << outcome.report;
-  EXPECT_NE(outcome.report.find("rank 1 has not ended 0.3 s after SIGKILL (process "), std::string::npos)
-      << outcome.report;
-  kill(shared->pids[2], SIGKILL);
-  EXPECT_EQ(waitpid(shared->pids[1], nullptr, 0), shared->pids[1]);
 }
 
 TEST_F(ForkedRanks, TakeTheirGrandchildrenWithThem) {

@@ -8,6 +8,7 @@
 #include "launch/launch_fixture.h"
 #include "launch/shared_memory.h"
 #include "orthant/launch/activity_board.h"
+#include "orthant/launch/process_state.h"
 
 namespace orthant::launch {
 namespace silence_test {
@@ -78,11 +79,6 @@ TEST(DescribeState, SaysHowLongAndAfterWhat) {
   EXPECT_EQ(describe(RankState{1, 'T', "step 5, F layers.3 m0", 3.2, JobPhase::step, 3.01}),
             "rank 1: stopped (SIGSTOP) for 3.0 s while in: step 5, F layers.3 m0");
   EXPECT_EQ(describe(RankState{1, 't', "", 0}), "rank 1: stopped (by a debugger) for 0.0 s");
-}
-
-TEST(ProcessState, IsThatOfTheSystem) {
-  EXPECT_EQ(process_state(getpid()), 'R');
-  EXPECT_EQ(process_state(999999999), 'X');
 }
 
 struct Shared {

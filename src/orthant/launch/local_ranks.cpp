@@ -80,8 +80,9 @@ struct Session {
         signals(options.signals == nullptr ? *own_signals : *options.signals),
         pump(options.output, options.stdout_fd, options.stderr_fd),
         board(options.num_ranks, users),
-        supervisor({options.grace_seconds, job.node_rank, options.timeouts, options.killed_seconds}, signals, pump,
-                   board, events) {
+        supervisor({options.grace_seconds, job.node_rank, options.timeouts, options.killed_seconds,
+                    options.unreported_seconds},
+                   signals, pump, board, events) {
     if (options.bind_cores) cores = deal_cores(options.num_ranks);
     launcher_fds.push_back(signals.fd());
     for (const auto& log : logs) {

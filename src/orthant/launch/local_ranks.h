@@ -25,10 +25,11 @@ struct LocalOptions {
   std::filesystem::path log_dir;  // receives rank-R.log, appended to; empty: no logs
   OutputMode output = OutputMode::kRankZero;
   bool bind_cores = false;
-  double grace_seconds = 1.5;  // between SIGTERM and SIGKILL when the job has failed
-  double killed_seconds = 5;   // from SIGKILL until a rank that the system does not let go is given up
-  std::string bind_address;    // forked ranks: what their transports listen on; empty: loopback
-  int restart_count = 0;       // forked ranks: how often this job was started before
+  double grace_seconds = 1.5;     // between SIGTERM and SIGKILL when the job has failed
+  double killed_seconds = 5;      // from SIGKILL, or its death, until a rank that is still there is given up
+  double unreported_seconds = 2;  // from the death of a rank until it counts as ended though no report came
+  std::string bind_address;       // forked ranks: what their transports listen on; empty: loopback
+  int restart_count = 0;          // forked ranks: how often this job was started before
   // A rank that is stopped, or in a training step and silent, for longer than this fails the job; 0: never.
   Timeouts timeouts = Timeouts::all(0);
   // Installs the handlers of ranks that take SIGINT and SIGTERM themselves: no such signal ends a rank before it has

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "orthant/launch/process_state.h"
+
 namespace orthant::launch {
 namespace {
 

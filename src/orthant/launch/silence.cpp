@@ -5,9 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 #include <string_view>
 #include <tuple>
 
@@ -15,14 +12,6 @@ namespace orthant::launch {
 namespace {
 
 constexpr std::string_view kStep = "step ";
-
-// What follows the name in /proc/PID/stat; empty when there is none.
-std::string words_of_process(pid_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string line((std::istreambuf_iterator<char>(file)), {});
-  const auto name_end = line.rfind(')');
-  return name_end == std::string::npos || name_end + 2 >= line.size() ? "" : line.substr(name_end + 2);
-}
 
 bool has_ended(const RankState& rank) {
   return rank.state == 'X' || rank.state == 'Z';
@@ -44,23 +33,6 @@ std::string_view doing(const std::string& action) {
 }
 
 }  // namespace
-
-char process_state(pid_t pid) {
-  const auto line = words_of_process(pid);
-  return line.empty() ? 'X' : line[0];
-}
-
-bool is_dying(pid_t pid) {
-  constexpr unsigned kExiting = 0x4;  // PF_EXITING
-  std::istringstream words(words_of_process(pid));
-  char state = 'X';
-  long long skipped = 0;
-  unsigned flags = 0;
-  words >> state;
-  for (int i = 0; i < 5; ++i) words >> skipped;  // parent, group, session, terminal, its group
-  words >> flags;
-  return state == 'Z' || state == 'X' || (flags & kExiting) != 0;
-}
 
 bool is_stopped(char process_state) {
   return process_state == 'T' || process_state == 't';

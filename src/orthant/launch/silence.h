@@ -3,8 +3,6 @@
 // N, ", and what is done between two steps (evaluation, a save) names the step, too.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -23,12 +21,6 @@ struct RankState {
   double stopped_seconds = 0;  // while its process is stopped: for how long
   int64_t held_bytes = 0;      // by its tensors
 };
-
-// 'X' when there is no such process.
-char process_state(pid_t pid);
-
-// Whether the process was killed or has left, and the system still holds it.
-bool is_dying(pid_t pid);
 
 // Whether a process is stopped, by a signal or a debugger.
 bool is_stopped(char process_state);

@@ -4,9 +4,9 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cerrno>
 
 #include "orthant/base/human.h"
+#include "orthant/launch/process_state.h"
 
 namespace orthant::launch {
 namespace {
@@ -14,6 +14,14 @@ namespace {
 constexpr double kCollectSeconds = 0.2;  // for the cause of a code 3 to show up
 constexpr double kUnknownSeconds = 2;    // more, while nothing else tells the cause: a busy machine ends ranks slowly
 constexpr double kLastOutputSeconds = 0.1;  // for killed descendants to let go of the pipes
+constexpr double kReapSeconds = 0.25;       // between two looks at who is dead, for ends that are not reported
+// How many times longer a rank is waited for that ended well: nobody is in need, and what it held becomes free.
+constexpr double kEndedWellTimes = 15;
+
+int milliseconds_until(Clock::time_point time) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(time - Clock::now()).count();
+  return static_cast<int>(std::max<long long>(left, 0));
+}
 
 }  // namespace
 
@@ -23,9 +31,13 @@ Supervisor::Supervisor(const Options& options, SignalWatch& signals, OutputPump&
 
 Supervisor::~Supervisor() {
   signal_groups(SIGKILL);
-  for (auto& rank : ranks_) {
-    while (rank.alive && waitpid(rank.pid, nullptr, 0) < 0 && errno == EINTR) {
-    }
+  const auto given_up_at = Clock::now() + seconds(options_.killed_seconds);
+  for (;;) {
+    for (auto& rank : ranks_) rank.alive = rank.alive && waitpid(rank.pid, nullptr, WNOHANG) == 0;
+    if (!any_alive() || Clock::now() >= given_up_at) return;
+    pollfd child_ended{signals_.fd(), POLLIN, 0};
+    poll(&child_ended, 1, milliseconds_until(given_up_at));
+    signals_.take();
   }
 }
 
@@ -46,6 +58,7 @@ Outcome Supervisor::run() {
     check_elsewhere();
     check_deadline();
     check_overdue();
+    check_unreported();
     announce_end_once();
   }
   return verdict();
@@ -59,7 +72,7 @@ void Supervisor::check_reader() {
 }
 
 bool Supervisor::finished() {
-  if (any_alive()) return false;
+  if (any_awaited()) return false;
   if (!pump_.sources_ended()) {
     if (!last_output_by_) last_output_by_ = Clock::now() + seconds(kLastOutputSeconds);
     if (Clock::now() < *last_output_by_) return false;
@@ -77,10 +90,9 @@ void Supervisor::wait_for_something() {
   if (events_ != nullptr) events_->add_poll_fds(fds);
   int milliseconds = -1;
   const auto elsewhere = events_ != nullptr ? events_->next_deadline() : std::nullopt;
-  for (const auto& deadline : {deadline_, last_output_by_, next_look(), elsewhere}) {
+  for (const auto& deadline : {deadline_, last_output_by_, next_look(), next_reap(), elsewhere}) {
     if (!deadline || (deadline == last_output_by_ && pump_.sources_ended())) continue;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - Clock::now()).count();
-    const int bounded = static_cast<int>(std::max<long long>(left, 0));
+    const int bounded = milliseconds_until(*deadline);
     milliseconds = milliseconds < 0 ? bounded : std::min(milliseconds, bounded);
   }
   poll(fds.data(), fds.size(), milliseconds);
@@ -118,27 +130,54 @@ Failure Supervisor::stopped_here() const {
 
 void Supervisor::reap() {
   ++turn_;
+  next_reap_ = Clock::now() + seconds(kReapSeconds);
   std::vector<RankExit> seen;
   for (auto& rank : ranks_) {
-    if (!rank.alive) continue;
-    siginfo_t info{};
-    // Left as a zombie until its group is gone, so that the group's number cannot pass to somebody else meanwhile.
-    if (waitid(P_PID, rank.pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid != rank.pid) continue;
-    const bool killed = info.si_code == CLD_KILLED && info.si_status == SIGKILL && !sent_.contains(SIGKILL);
+    if (!rank.alive && rank.dead_since) take_report(rank);
+    const auto end = rank.alive ? end_of(rank) : std::nullopt;
+    if (!end) continue;
+    const bool asked = WIFSIGNALED(*end) && sent_.contains(WTERMSIG(*end));
+    const bool killed = WIFSIGNALED(*end) && WTERMSIG(*end) == SIGKILL && !asked;
     const auto reason = killed ? memory_.why_killed(rank.pid) : "";
+    // Left as a zombie until its group is gone, so that the group's number cannot pass to somebody else meanwhile.
     kill(-rank.pid, SIGKILL);
-    int status = 0;
-    waitpid(rank.pid, &status, 0);
+    take_report(rank);
     rank.alive = false;
     watch_.ended(rank.rank);
-    seen.push_back({rank.rank, status, turn_, WIFSIGNALED(status) && sent_.contains(WTERMSIG(status)), reason,
-                    reason.empty() ? "" : held_by(rank.rank)});
+    seen.push_back({rank.rank, *end, turn_, asked, reason, reason.empty() ? "" : held_by(rank.rank)});
     const bool is_job_running = phase_ == Phase::kRunning || phase_ == Phase::kCollecting;
-    if (is_job_running && is_bad(seen.back()) && !seen.back().asked) rank.own_bad_end = seen.back();
+    if (is_job_running && is_bad(seen.back()) && !asked) rank.own_bad_end = seen.back();
   }
   exits_.insert(exits_.end(), seen.begin(), seen.end());
   for (const auto& exit : seen) note_exit(exit);
   if (phase_ == Phase::kCollecting && !any_alive()) deadline_ = Clock::now();
+}
+
+// As waitpid gives it. A rank that is dead without a report has ended after a while, too.
+std::optional<int> Supervisor::end_of(Rank& rank) const {
+  if (const auto end = reported_end(rank.pid)) return end;
+  const auto end = unreported_end(rank.pid);
+  if (!end) {
+    rank.dead_since.reset();
+    return std::nullopt;
+  }
+  if (!rank.dead_since) rank.dead_since = Clock::now();
+  return Clock::now() - *rank.dead_since < seconds(most_unreported_seconds(*end)) ? std::nullopt : end;
+}
+
+// Of a rank that has ended: where the system reports it, too, nothing of it is left. Never blocks.
+void Supervisor::take_report(Rank& rank) {
+  if (waitpid(rank.pid, nullptr, WNOHANG) == rank.pid) rank.dead_since.reset();
+}
+
+double Supervisor::most_unreported_seconds(int status) const {
+  if (phase_ == Phase::kCollecting) return kCollectSeconds;  // it may be the one that the others have lost
+  return options_.unreported_seconds * (is_bad({.status = status}) ? 1 : kEndedWellTimes);
+}
+
+bool Supervisor::is_awaited(const Rank& rank) const {
+  const auto patience = seconds(options_.killed_seconds);
+  return rank.alive || (rank.dead_since && Clock::now() < *rank.dead_since + patience);
 }
 
 // "300 MiB in tensors, in: step 3, F layers.2 m0", by the board; empty when it had said nothing.
@@ -185,11 +224,13 @@ void Supervisor::check_deadline() {
   if (!deadline_ || Clock::now() < *deadline_) return;
   deadline_.reset();
   if (phase_ == Phase::kCollecting) {
+    reap();
+    if (phase_ != Phase::kCollecting) return;
     // Nobody died: these ranks gave up on another that does not answer, or that had left.
     const auto awaited = watch_.find_awaited(actions_);
     const auto cause = *find_cause(exits_);
     if (awaited && is_stopped(*awaited)) return blame(*awaited);
-    if (blame_dying() || blame_leaver(cause.rank)) return;
+    if (blame_leaver(cause.rank)) return;
     if (awaited) return blame(*awaited);
     if (any_alive() && !waits_for_unknown_) {
       waits_for_unknown_ = true;
@@ -212,18 +253,6 @@ void Supervisor::fail_with(Failure failure, bool announce) {
 
 void Supervisor::blame(const RankState& state) {
   fail_with({options_.node_rank, state.rank, kPeerLostExitCode, describe(state)}, true);
-}
-
-// A rank that was killed and that the system holds, in a device's driver perhaps: its peers know of it before we do.
-bool Supervisor::blame_dying() {
-  for (const auto& rank : ranks_) {
-    if (!rank.alive || !is_dying(rank.pid)) continue;
-    const auto text = fmt::format("rank {}: it is ending and does not come to its end (process {}, state {})",
-                                  rank.rank, rank.pid, process_state(rank.pid));
-    fail_with({options_.node_rank, rank.rank, kPeerLostExitCode, text}, true);
-    return true;
-  }
-  return false;
 }
 
 // False when no rank left the others alone. `survivor` has lost a peer, or waits for one.
@@ -261,6 +290,14 @@ void Supervisor::check_overdue() {
   blame(*overdue);
 }
 
+std::optional<Clock::time_point> Supervisor::next_reap() const {
+  return any_awaited() ? std::optional(next_reap_) : std::nullopt;
+}
+
+void Supervisor::check_unreported() {
+  if (next_reap() && Clock::now() >= next_reap_) reap();
+}
+
 void Supervisor::terminate() {
   remember_actions();
   phase_ = Phase::kTerminating;
@@ -287,6 +324,7 @@ void Supervisor::give_up() {
     given_up_.push_back(fmt::format("rank {} has not ended {:.6g} s after SIGKILL (process {}, state {}): given up",
                                     rank.rank, options_.killed_seconds, rank.pid, process_state(rank.pid)));
     rank.alive = false;
+    rank.dead_since.reset();
     watch_.ended(rank.rank);
   }
 }
@@ -313,6 +351,10 @@ bool Supervisor::any_alive() const {
   return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.alive; });
 }
 
+bool Supervisor::any_awaited() const {
+  return std::ranges::any_of(ranks_, [&](const Rank& rank) { return is_awaited(rank); });
+}
+
 bool Supervisor::ended_cleanly() const {
   return std::none_of(exits_.begin(), exits_.end(), is_bad);
 }
@@ -336,6 +378,20 @@ bool Supervisor::lacked_memory(int rank) const {
   return std::ranges::any_of(exits_, [&](const RankExit& exit) { return exit.rank == rank && !exit.reason.empty(); });
 }
 
+// Of each rank that has ended and that the system has not let go.
+std::vector<std::string> Supervisor::still_there() const {
+  std::vector<std::string> lines;
+  for (const auto& rank : ranks_) {
+    if (rank.alive || !rank.dead_since) continue;
+    const std::chrono::duration<double> since = Clock::now() - *rank.dead_since;
+    lines.push_back(
+        fmt::format("rank {} is dead but still held by the system, as by a driver that ends its work on a card "
+                    "(process {}, for {:.1f} s)",
+                    rank.rank, rank.pid, since.count()));
+  }
+  return lines;
+}
+
 Outcome Supervisor::verdict() const {
   Outcome outcome;
   if (failure_) {
@@ -355,7 +411,9 @@ Outcome Supervisor::verdict() const {
       outcome.report += "; " + describe(*awaited);
     }
   }
-  for (const auto& text : given_up_) outcome.report += (outcome.report.empty() ? "" : "\n") + text;
+  for (const auto& lines : {given_up_, still_there()}) {
+    for (const auto& text : lines) outcome.report += (outcome.report.empty() ? "" : "\n") + text;
+  }
   outcome.stop_asked = stop_asked_;
   // Programs that do not know SIGTERM die of it.
   const bool ended = outcome.exit_code == kStoppedExitCode || outcome.exit_code == 128 + SIGTERM;

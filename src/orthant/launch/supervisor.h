@@ -1,8 +1,9 @@
 // Watches the ranks of one host until all have ended: carries their output, forwards signals, and ends the rest when
 // one fails. First failure, then up to 200 ms for its cause, then SIGTERM to the rest, then SIGKILL after the grace
 // time; a stopped rank, which cannot heed SIGTERM, gets SIGKILL at once. A rank's process group ends with the rank, so
-// nothing it started remains. A rank that the system does not let go after SIGKILL, as one inside a device's driver, is
-// given up, so that the job ends whatever becomes of it. When ranks only waited in vain, the one they waited for is the
+// nothing it started remains. A rank that is dead though the system does not report its end, as one inside a device's
+// driver, counts as ended after a while (Options::unreported_seconds); one that has not ended after SIGKILL is given
+// up, so that the job ends whatever becomes of it. When ranks only waited in vain, the one they waited for is the
 // cause, or the one that had left; a rank that is stopped or silent for too long (RankWatch) ends the job.
 #pragma once
 
@@ -27,7 +28,8 @@ class Supervisor {
     double grace_seconds = 1.5;
     int node_rank = 0;
     Timeouts timeouts = Timeouts::all(0);  // of a rank that is stopped or silent, which then fails the job; 0: never
-    double killed_seconds = 5;             // from SIGKILL until a rank that has not ended is given up
+    double killed_seconds = 5;             // from SIGKILL, or its death, until a rank that is still there is given up
+    double unreported_seconds = 2;         // from the death of a rank until it counts as ended though no report came
   };
 
   // `signals` must have been made before the first rank was started. `board` has a slot for each rank, in the order
@@ -35,7 +37,7 @@ class Supervisor {
   Supervisor(const Options& options, SignalWatch& signals, OutputPump& pump, const ActivityBoard& board,
              ExternalEvents* events);
 
-  // Kills and reaps whatever still runs.
+  // Kills and reaps whatever still runs. Waits for that as long as for any rank after SIGKILL.
   ~Supervisor();
 
   Supervisor(const Supervisor&) = delete;
@@ -52,7 +54,8 @@ class Supervisor {
     int rank = 0;
     pid_t pid = -1;
     bool alive = true;
-    std::optional<RankExit> own_bad_end = {};  // before the launcher ended the job
+    std::optional<Clock::time_point> dead_since = {};  // without a report of its end
+    std::optional<RankExit> own_bad_end = {};          // before the launcher ended the job
   };
   enum class Phase { kRunning, kCollecting, kTerminating, kKilled };
 
@@ -61,6 +64,10 @@ class Supervisor {
   void handle_signals();
   void forward(int signal);
   void reap();
+  std::optional<int> end_of(Rank& rank) const;
+  void take_report(Rank& rank);
+  double most_unreported_seconds(int status) const;
+  void check_unreported();
   void note_exit(const RankExit& exit);
   void check_reader();
   void check_elsewhere();
@@ -72,19 +79,22 @@ class Supervisor {
   bool blame_leaver(int survivor);
   void remember_actions();
   std::optional<Clock::time_point> next_look() const;
+  std::optional<Clock::time_point> next_reap() const;
   void terminate();
   void kill_everything();
   void give_up();
-  bool blame_dying();
   void announce_end_once();
   void signal_groups(int signal);
   Failure stopped_here() const;
   bool any_alive() const;
+  bool is_awaited(const Rank& rank) const;
+  bool any_awaited() const;
   int clean_exit_code() const;
   bool ended_cleanly() const;
   std::string last_actions(int failed_rank) const;
   std::string held_by(int rank) const;
   bool lacked_memory(int rank) const;  // and was killed for that
+  std::vector<std::string> still_there() const;
   Outcome verdict() const;
 
   Options options_;
@@ -96,6 +106,7 @@ class Supervisor {
   std::vector<Rank> ranks_;
   std::vector<RankExit> exits_;
   int turn_ = 0;
+  Clock::time_point next_reap_ = Clock::now();
   Phase phase_ = Phase::kRunning;
   std::optional<Clock::time_point> deadline_;        // of the phase
   std::optional<Clock::time_point> last_output_by_;  // how long to wait for strays that hold a pipe open
