@@ -6,8 +6,12 @@
 
 namespace orthant {
 
-inline constexpr std::int64_t kFewRows = 32;    // at most; more are the library's
-inline constexpr std::int64_t kRowsPacked = 5;  // fewer are read where they lie
+inline constexpr std::int64_t kFewRows = 32;  // at most; more are the library's
+
+// Fewer are read where they lie: packed ones would leave half of a wide vector's lanes idle.
+constexpr std::int64_t rows_packed(std::int64_t lanes) {
+  return lanes >= 16 ? 9 : 5;
+}
 
 // Rows as whole vectors of so many elements.
 constexpr std::int64_t packed_row(std::int64_t rows, std::int64_t lanes) {
@@ -16,7 +20,7 @@ constexpr std::int64_t packed_row(std::int64_t rows, std::int64_t lanes) {
 
 // Elements in all, of rows with so many channels; 0 where nothing is packed.
 constexpr std::int64_t packed_elements(std::int64_t rows, std::int64_t depth, std::int64_t lanes) {
-  return rows < kRowsPacked || rows > kFewRows ? 0 : packed_row(rows, lanes) * depth;
+  return rows < rows_packed(lanes) || rows > kFewRows ? 0 : packed_row(rows, lanes) * depth;
 }
 
 }  // namespace orthant
