@@ -32,7 +32,12 @@ Step bind_operation(const Binding& binding) {
     throw InternalError(
         fmt::format("unit {}: no code runs the operation \"{}\"", binding.unit, binding.operation.name));
   }
-  return found->second(binding);
+  try {
+    return found->second(binding);
+  } catch (const InternalError& error) {
+    throw InternalError(
+        fmt::format("unit {}, operation \"{}\": {}", binding.unit, binding.operation.name, error.message()));
+  }
 }
 
 }  // namespace orthant
