@@ -24,6 +24,9 @@ namespace {
 // Ranks that have worked for so long did not fail at what an earlier attempt failed at.
 constexpr double kLongAttemptSeconds = 30;
 constexpr double kStopSeconds = 10;
+// Threads of a server that is killed end one after the other. The first that ends may be the one that started this
+// process, which is then told while the server is still there.
+constexpr double kServerEndSeconds = 1;
 
 int code_of(int status) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -40,6 +43,11 @@ void become_launcher(pid_t server, int go) {
   if (count != 1 || getppid() != server) _exit(0);
 }
 
+void wait_while(const std::function<bool()>& condition, double seconds) {
+  const auto deadline = launch::Clock::now() + launch::seconds(seconds);
+  while (condition() && launch::Clock::now() < deadline) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
 }  // namespace
 
 int run_rank_attempts(int most_in_vain, const std::function<bool()>& wanted, const std::function<int()>& attempt) {
@@ -48,6 +56,7 @@ int run_rank_attempts(int most_in_vain, const std::function<bool()>& wanted, con
     const int code = attempt();
     const bool long_one = launch::Clock::now() - began > launch::seconds(kLongAttemptSeconds);
     const bool final = code == 0 || code == 2 || code == launch::kStoppedExitCode || (code == 4 && !long_one);
+    if (code == 128 + SIGTERM) wait_while(wanted, kServerEndSeconds);
     if (final || !wanted()) return code;
     in_vain = long_one ? 1 : in_vain + 1;
     if (in_vain > most_in_vain) {

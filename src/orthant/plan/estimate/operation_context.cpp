@@ -167,9 +167,9 @@ class OperationPrices::ContextPrices {
   Held start(int step) {
     Held arriving;
     if (step > sharing_.degree - 1) return arriving;
+    if (const Pieces keys = seen(coordinate_, reader(step)); !keys.empty()) send(take(keys_values(keys), element_));
     if (const Pieces keys = seen(holder(step), coordinate_); !keys.empty())
       arriving = take(keys_values(keys), element_);
-    if (const Pieces keys = seen(coordinate_, reader(step)); !keys.empty()) send(take(keys_values(keys), element_));
     return arriving;
   }
 
@@ -202,14 +202,14 @@ class OperationPrices::ContextPrices {
     for (int step = 1; step < sharing_.degree; ++step) {
       const Held here = std::move(next);
       next = start(step + 1);
-      if (const Pieces sent = seen(coordinate_, reader(step)); !sent.empty()) {
-        returning.push_back(take(keys_values(sent), element_));
-      }
       if (here) {
         const Pieces keys = seen(holder(step), coordinate_);
         const Held gradient = take(keys_values(keys), wide_);
         join_back(keys);
         send(narrowed(gradient, keys_values(keys)));
+      }
+      if (const Pieces sent = seen(coordinate_, reader(step)); !sent.empty()) {
+        returning.push_back(take(keys_values(sent), element_));
       }
       arrived(1);
     }
