@@ -164,6 +164,10 @@ void Inference::check(const Fields& inputs) const {
     throw DataError(fmt::format("rows of {} tokens; the model has {} positions", ids.size(1), facts.max_sequence),
                     {.remedy = fmt::format("cut them to {}", facts.max_sequence)});
   }
+  const auto& sharing = graph().context;
+  if (sharing.degree > 1 && ids.size(1) < least_sequence(sharing)) {
+    throw DataError(short_rows_text(ids.size(1), sharing), {.remedy = short_rows_remedy(sharing)});
+  }
 }
 
 Fields Inference::forward(const Fields& inputs) {
