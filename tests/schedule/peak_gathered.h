@@ -13,6 +13,7 @@ inline int peak_gathered(const std::vector<Action>& actions, const GatherPolicy&
   std::map<int, int> full;  // units of each group that has some
   std::size_t peak = 0;
   for (const Action& action : actions) {
+    if (action.kind != ActionKind::gather && action.kind != ActionKind::free) continue;  // others may have no unit
     const int group = policy.groups.empty() ? action.unit : policy.groups[static_cast<std::size_t>(action.unit)];
     if (action.kind == ActionKind::gather) ++full[group];
     if (action.kind == ActionKind::free && --full[group] == 0) full.erase(group);
