@@ -43,7 +43,8 @@ TEST(DeviceKernels, Rotary) {
     const auto what = fmt::format("rotary {} x {}, {} + 2 x {} heads of {}, {}", rows, sequence, options.heads,
                                   options.kv_heads, options.head_size, c10::toString(dtype));
     const auto angles = at::rand({sequence, options.head_size / 2}, on_card(at::kFloat)) * 7;
-    options.rotary = {angles.cos(), angles.sin()};
+    const auto table_dtype = random.between(0, 1) == 0 ? at::kFloat : dtype;
+    options.rotary = {angles.cos().to(table_dtype), angles.sin().to(table_dtype)};
     const auto qkv = values({rows, sequence, (options.heads + 2 * options.kv_heads) * options.head_size}, dtype);
     ASSERT_TRUE(device::serves_rotation(qkv, options)) << what;
     const auto out = twice(

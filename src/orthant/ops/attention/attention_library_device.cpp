@@ -148,10 +148,11 @@ void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options) {
   const std::int64_t pairs = num_pairs(qkv, turned, options.head_size);
   if (pairs == 0) return;
   const int is_aligned = aligned(options.head_size / 2, {qkv}) ? 1 : 0;
+  const at::Tensor cos = options.rotary.cos.to(at::kFloat).contiguous();
+  const at::Tensor sin = options.rotary.sin.to(at::kFloat).contiguous();
   cuda::kernel(kRotary, "rotate", {element(qkv), is_aligned})(
-      threads_for(pairs, qkv), data(qkv), data(options.rotary.cos), data(options.rotary.sin), pairs,
-      static_cast<int>(qkv.size(1)), static_cast<int>(heads), static_cast<int>(turned),
-      static_cast<int>(options.head_size));
+      threads_for(pairs, qkv), data(qkv), data(cos), data(sin), pairs, static_cast<int>(qkv.size(1)),
+      static_cast<int>(heads), static_cast<int>(turned), static_cast<int>(options.head_size));
 }
 
 HeadsOutput heads_forward(const at::Tensor& qkv, const HeadsSetup& setup) {
