@@ -119,6 +119,11 @@ struct Trial {
             at::zeros(heads.v.sizes(), at::kDouble)};
   }
 
+  AttendedQueries attended(const HeadsSums& sums) const {
+    const at::Tensor gradient = in_blocks(d_out, queries);
+    return {sums.out, sums.lse, blocks_delta(sums.out, gradient, setup.options.heads), gradient};
+  }
+
   void expect_whole(const HeadsSums& sums, const HeadsMatrices& gradients) const {
     const HeadsSetup whole = heads_setup(given.qkv, given.options, pass_at(3, 1, 2));
     const HeadsOutput output = heads_forward(given.qkv, whole, false);
@@ -153,10 +158,9 @@ TEST(AttentionBlocks, AnyCutsInAnyOrderGiveWhatOneCallGives) {
         blocks_forward(trial.heads, first, trial.setup, sums) + blocks_forward(trial.heads, second, trial.setup, sums),
         computed);
     const HeadsMatrices gradients = trial.no_gradients();
-    const at::Tensor d_out = trial.in_blocks(trial.d_out, trial.queries),
-                     delta = blocks_delta(sums.out, d_out, trial.setup.options.heads);
-    EXPECT_EQ(blocks_backward(trial.heads, second, trial.setup, sums.lse, delta, d_out, gradients) +
-                  blocks_backward(trial.heads, first, trial.setup, sums.lse, delta, d_out, gradients),
+    const AttendedQueries queries = trial.attended(sums);
+    EXPECT_EQ(blocks_backward(trial.heads, second, trial.setup, queries, gradients) +
+                  blocks_backward(trial.heads, first, trial.setup, queries, gradients),
               computed);
     trial.expect_whole(sums, gradients);
     if (testing::Test::HasFailure()) return;
@@ -201,9 +205,7 @@ TEST(AttentionBlocks, PlainFormulasGiveWhatOneCallGives) {
     const HeadsSums sums = empty_sums(trial.heads.q, trial.given.options);
     plain_blocks_forward(trial.heads, trial.blocks, trial.setup, sums);
     const HeadsMatrices gradients = trial.no_gradients();
-    const at::Tensor d_out = trial.in_blocks(trial.d_out, trial.queries);
-    plain_blocks_backward(trial.heads, trial.blocks, trial.setup, sums.lse,
-                          blocks_delta(sums.out, d_out, trial.setup.options.heads), d_out, gradients);
+    plain_blocks_backward(trial.heads, trial.blocks, trial.setup, trial.attended(sums), gradients);
     trial.expect_whole(sums, gradients);
     if (testing::Test::HasFailure()) return;
   }

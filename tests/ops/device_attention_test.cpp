@@ -1,4 +1,6 @@
 // Attention with dropout and hidden keys on a CUDA device: see device_case.h. Bits of what stays are the CPU's.
+#include <numeric>
+
 #include "ops/device_case.h"
 #include "ops/dropout_factors.h"
 #include "orthant/ops/attention/attention_blocks.h"
@@ -82,52 +84,71 @@ TEST(DeviceAttention, WithDropoutAndHiddenKeys) {
   }
 }
 
-// Blocks of queries and keys of two rows, as ranks of cp have them: before, at and behind each other, of unequal sizes.
+// Blocks of queries and keys of rows that are cut into pieces, as ranks of cp have them: before, at and behind each
+// other.
+void expect_blocks(Drawn& drawn, std::int64_t rows, const std::vector<std::int64_t>& pieces) {
+  AttentionOptions& options = drawn.setup.options;
+  options.rotary = {};
+  const std::int64_t all = std::accumulate(pieces.begin(), pieces.end(), std::int64_t{0});
+  const at::ScalarType dtype = drawn.dtype;
+  const std::int64_t width = options.heads * options.head_size, kv_width = options.kv_heads * options.head_size;
+  if (options.key_mask.defined()) options.key_mask = at::rand({rows, all}, on_card(at::kFloat)).lt(0.7);
+  const HeadsMatrices heads = split_heads(values({rows * all, width + 2 * kv_width}, dtype), options);
+  const at::Tensor d_out = values({rows * all, width}, dtype);
+  std::vector<HeadsBlock> blocks;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::int64_t query = 0;
+    for (const std::int64_t queries : pieces) {
+      std::int64_t key = 0;
+      for (const std::int64_t keys : pieces) {
+        if (!options.causal || key <= query) {
+          blocks.push_back({row, row * all + query, queries, row * all + key, keys, query, key});
+        }
+        key += keys;
+      }
+      query += queries;
+    }
+  }
+  const BelowAutograd below;
+  ASSERT_TRUE(device::serves_blocks(heads, drawn.setup)) << drawn.what;
+  HeadsSums sums = empty_sums(heads.q, options);
+  EXPECT_TRUE(device::kernel_blocks_forward(heads, blocks, drawn.setup, sums).empty()) << drawn.what;
+  const HeadsMatrices exact = {wide(heads.q), wide(heads.k), wide(heads.v)};
+  const HeadsSums expected = empty_sums(exact.q, options);
+  plain_blocks_forward(exact, blocks, drawn.setup, expected);
+  expect_near(sums.out, expected.out, 2 * bound(dtype), drawn.what);
+  EXPECT_TRUE(at::equal(sums.lse.isneginf(), expected.lse.isneginf())) << drawn.what;
+  expect_near(sums.lse.masked_fill(sums.lse.isneginf(), 0), expected.lse.masked_fill(expected.lse.isneginf(), 0), 1e-3,
+              drawn.what);
+  const at::Tensor delta = blocks_delta(expected.out, wide(d_out), options.heads);
+  const auto gradients = [&](at::ScalarType type) {
+    const at::Tensor whole = at::zeros({rows * all, width + 2 * kv_width}, on_card(type));
+    return std::pair(whole, split_heads(whole, options));
+  };
+  const auto [found, into] = gradients(at::kFloat);
+  const AttendedQueries queries = {sums.out.to(dtype), sums.lse, delta.to(at::kFloat), d_out};
+  EXPECT_TRUE(device::kernel_blocks_backward(heads, blocks, drawn.setup, queries, into).empty()) << drawn.what;
+  const auto [wanted, exact_into] = gradients(at::kDouble);
+  plain_blocks_backward(exact, blocks, drawn.setup, {expected.out, expected.lse, delta, wide(d_out)}, exact_into);
+  expect_near(found, wanted, 4 * bound(dtype), drawn.what);
+}
+
 TEST(DeviceAttention, OfBlocks) {
   Random random(63);
   for (int shape = 0; shape < (kShapes + 1) / 2; ++shape) {
     Drawn drawn(random, false, 90);
-    AttentionOptions& options = drawn.setup.options;
-    options.rotary = {};
-    const std::int64_t pieces[] = {random.between(1, 150), random.between(1, 150), random.between(1, 90)};
-    const std::int64_t all = pieces[0] + pieces[1] + pieces[2], rows = 2;
-    const at::ScalarType dtype = drawn.dtype;
-    const std::int64_t width = options.heads * options.head_size, kv_width = options.kv_heads * options.head_size;
-    if (options.key_mask.defined()) options.key_mask = at::rand({rows, all}, on_card(at::kFloat)).lt(0.7);
-    const HeadsMatrices heads = split_heads(values({rows * all, width + 2 * kv_width}, dtype), options);
-    const at::Tensor d_out = values({rows * all, width}, dtype);
-    std::vector<HeadsBlock> blocks;
-    for (std::int64_t row = 0; row < rows; ++row) {
-      for (std::int64_t q = 0, query = 0; q < 3; query += pieces[q++]) {
-        for (std::int64_t k = 0, key = 0; k < 3; key += pieces[k++]) {
-          if (options.causal && k > q) continue;
-          blocks.push_back({row, row * all + query, pieces[q], row * all + key, pieces[k], query, key});
-        }
-      }
-    }
-    const BelowAutograd below;
-    ASSERT_TRUE(device::serves_blocks(heads, drawn.setup)) << drawn.what;
-    HeadsSums sums = empty_sums(heads.q, options);
-    EXPECT_TRUE(device::kernel_blocks_forward(heads, blocks, drawn.setup, sums).empty()) << drawn.what;
-    const HeadsMatrices exact = {wide(heads.q), wide(heads.k), wide(heads.v)};
-    const HeadsSums expected = empty_sums(exact.q, options);
-    plain_blocks_forward(exact, blocks, drawn.setup, expected);
-    expect_near(sums.out, expected.out, 2 * bound(dtype), drawn.what);
-    EXPECT_TRUE(at::equal(sums.lse.isneginf(), expected.lse.isneginf())) << drawn.what;
-    expect_near(sums.lse.masked_fill(sums.lse.isneginf(), 0), expected.lse.masked_fill(expected.lse.isneginf(), 0),
-                1e-3, drawn.what);
-    const at::Tensor delta = blocks_delta(expected.out, wide(d_out), options.heads);
-    const auto gradients = [&](at::ScalarType type) {
-      const at::Tensor whole = at::zeros({rows * all, width + 2 * kv_width}, on_card(type));
-      return std::pair(whole, split_heads(whole, options));
-    };
-    const auto [found, into] = gradients(at::kFloat);
-    const auto left =
-        device::kernel_blocks_backward(heads, blocks, drawn.setup, sums.lse, delta.to(at::kFloat), d_out, into);
-    EXPECT_TRUE(left.empty()) << drawn.what;
-    const auto [wanted, exact_into] = gradients(at::kDouble);
-    plain_blocks_backward(exact, blocks, drawn.setup, expected.lse, delta, wide(d_out), exact_into);
-    expect_near(found, wanted, 4 * bound(dtype), drawn.what);
+    expect_blocks(drawn, 2, {random.between(1, 150), random.between(1, 150), random.between(1, 90)});
+  }
+}
+
+// Which a card's libraries compute where they lie.
+TEST(DeviceAttention, OfLongBlocks) {
+  Random random(64);
+  for (int shape = 0; shape < (kShapes + 9) / 10; ++shape) {
+    Drawn drawn(random, false, 1);
+    drawn.setup.options.key_mask = at::Tensor();
+    drawn.setup.repeatable = shape % 2 == 0;
+    expect_blocks(drawn, 1, {random.between(512, 600), random.between(512, 600)});
   }
 }
 

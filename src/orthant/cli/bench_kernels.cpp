@@ -19,6 +19,7 @@
 #include "orthant/cuda/kernel.h"
 #include "orthant/launch/cache_folder.h"
 #include "orthant/ops/activation/activation.h"
+#include "orthant/ops/attention/attention_blocks.h"
 #include "orthant/ops/attention/attention_heads.h"
 #include "orthant/ops/cross_entropy/cross_entropy.h"
 #include "orthant/ops/dropout/dropout_device.h"
@@ -63,6 +64,7 @@ class Kernels {
     for (const auto& [rows, sequence] :
          {std::pair(8, 128), std::pair(32, 128), std::pair(256, 128), std::pair(32, 512)})
       add_attention(rows, sequence);
+    add_ring();
   }
 
   std::vector<Piece>& pieces() { return pieces_; }
@@ -218,6 +220,54 @@ class Kernels {
       at::_scaled_dot_product_cudnn_attention_backward(d_heads, parts[0], parts[1], parts[2], std::get<0>(found),
                                                        std::get<1>(found), std::get<6>(found), std::get<7>(found), none,
                                                        none, none, sequence, sequence, kRate, /*is_causal=*/false);
+    });
+  }
+
+  // A long row under a causal mask: by one call, and by the blocks of all ranks of a ring, which have the same pairs.
+  void add_ring() {
+    constexpr std::int64_t kTokens = 32768, kRanks = 4, kChunk = kTokens / (2 * kRanks);
+    nn::AttentionOptions options;
+    options.heads = sizes_.heads;
+    options.kv_heads = sizes_.kv_heads;
+    options.head_size = sizes_.hidden / sizes_.heads;
+    options.causal = true;
+    const nn::Pass pass;
+    const auto qkv = values({1, kTokens, (options.heads + 2 * options.kv_heads) * options.head_size});
+    const auto d_out = values({1, kTokens, sizes_.hidden});
+    const auto setup = nn::heads_setup(qkv, options, pass);
+    const auto whole = nn::device::heads_forward(qkv, setup);
+    const auto what = fmt::format("attention of {} tokens", kTokens);
+    add(what + " forward, one call", 0, [=] { nn::device::heads_forward(qkv, setup); });
+    add(what + " backward, one call", 0, [=] { nn::device::heads_backward(qkv, whole, d_out, setup); });
+    std::vector<nn::HeadsBlock> blocks;
+    for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+      for (std::int64_t step = 0; step < kRanks; ++step) {
+        const std::int64_t holder = (rank - step + kRanks) % kRanks;
+        for (const std::int64_t q : {rank, 2 * kRanks - 1 - rank}) {
+          for (const std::int64_t k : {holder, 2 * kRanks - 1 - holder}) {
+            if (k <= q) blocks.push_back({0, q * kChunk, kChunk, k * kChunk, kChunk, q * kChunk, k * kChunk});
+          }
+        }
+      }
+    }
+    const auto tokens = qkv[0];
+    const auto heads = nn::split_heads(tokens, options);
+    const auto blocks_setup = nn::blocks_setup(1, kTokens, options, pass);
+    const auto forward = [=] {
+      const auto sums = nn::empty_sums(heads.q, options);
+      nn::blocks_forward(heads, blocks, blocks_setup, sums);
+      return nn::HeadsSums{sums.out.to(tokens.scalar_type()), sums.lse};
+    };
+    const auto sums = forward();
+    const auto ring = fmt::format(", blocks of a ring of {} ranks", kRanks);
+    add(what + " forward" + ring, 0, [=] { forward(); });
+    add(what + " backward" + ring, 0, [=] {
+      const auto gradient = d_out[0];
+      const nn::AttendedQueries queries = {sums.out, sums.lse, nn::blocks_delta(sums.out, gradient, options.heads),
+                                           gradient};
+      const auto d_tokens = at::zeros(tokens.sizes(), options_.dtype(at::kFloat));
+      nn::blocks_backward(heads, blocks, blocks_setup, queries, nn::split_heads(d_tokens, options));
+      return d_tokens.to(tokens.scalar_type());
     });
   }
 

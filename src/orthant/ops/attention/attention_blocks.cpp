@@ -93,25 +93,23 @@ at::Tensor blocks_delta(const at::Tensor& out, const at::Tensor& d_out, std::int
 }
 
 std::int64_t blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
-                             const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_out,
-                             const HeadsMatrices& gradients) {
+                             const AttendedQueries& queries, const HeadsMatrices& gradients) {
   check_blocks(heads, blocks);
   const std::vector<HeadsBlock> computed = computed_blocks(blocks, setup.options);
   const auto count = static_cast<std::int64_t>(computed.size());
   if (count == 0) return 0;
   if (!heads.q.is_cpu()) {
     const bool kernels = device::serves_blocks(heads, setup);
-    const auto left =
-        kernels ? device::kernel_blocks_backward(heads, computed, setup, lse, delta, d_out, gradients) : computed;
-    plain_blocks_backward(heads, left, setup, lse, delta, d_out, gradients);
+    const auto left = kernels ? device::kernel_blocks_backward(heads, computed, setup, queries, gradients) : computed;
+    plain_blocks_backward(heads, left, setup, queries, gradients);
     return count;
   }
   const HeadsMatrices wide = widened(heads);
-  const at::Tensor wide_d_out = d_out.to(wide.q.scalar_type()).contiguous();
+  const at::Tensor wide_d_out = queries.d_out.to(wide.q.scalar_type()).contiguous();
   kernels::with_element(wide.q, [&](auto element) {
     FusedBlocks<decltype(element)> fused(wide, computed, setup);
-    fused.give(wide_d_out, lse);
-    fused.backward(wide_d_out, delta, gradients);
+    fused.give(wide_d_out, queries.lse);
+    fused.backward(wide_d_out, queries.delta, gradients);
   });
   return count;
 }

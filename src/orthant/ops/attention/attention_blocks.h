@@ -48,33 +48,44 @@ HeadsSetup blocks_setup(std::int64_t rows, std::int64_t sequence, const Attentio
 std::int64_t blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
                             const HeadsSums& sums);
 
+// What came of queries over all blocks of theirs, and the gradient of it.
+struct AttendedQueries {
+  at::Tensor out;    // [query tokens, heads * head_size]; undefined: only the libraries of a CUDA device read it
+  at::Tensor lse;    // [heads, query tokens]
+  at::Tensor delta;  // blocks_delta() of out
+  at::Tensor d_out;  // as out
+};
+
 // d_out . out of every query and head, [heads, query tokens] like lse; out is [query tokens, heads * head_size].
 at::Tensor blocks_delta(const at::Tensor& out, const at::Tensor& d_out, std::int64_t heads);
 
-// Adds to the gradients what the blocks give, from lse over all blocks of their queries. Gradients have the dtype of
-// lse. Returns how many blocks were computed.
+// Adds to the gradients what the blocks give. Gradients have the dtype of lse. Returns how many blocks were computed.
 std::int64_t blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
-                             const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_out,
-                             const HeadsMatrices& gradients);
+                             const AttendedQueries& queries, const HeadsMatrices& gradients);
 
 // The same by ATen's formulas.
 void plain_blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
                           const HeadsSums& sums);
 void plain_blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
-                           const at::Tensor& lse, const at::Tensor& delta, const at::Tensor& d_out,
-                           const HeadsMatrices& gradients);
+                           const AttendedQueries& queries, const HeadsMatrices& gradients);
 
 namespace device {
 
-// By attention.cu, with the same results; returns the blocks that it does not serve, which are left as they are.
+// By cuDNN, FlashAttention 2 and attention.cu, with the same results; returns the blocks that they do not serve, which
+// are left as they are.
 bool serves_blocks(const HeadsMatrices& heads, const HeadsSetup& setup);
 std::vector<HeadsBlock> kernel_blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks,
                                               const HeadsSetup& setup, const HeadsSums& sums);
 std::vector<HeadsBlock> kernel_blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks,
-                                               const HeadsSetup& setup, const at::Tensor& lse, const at::Tensor& delta,
-                                               const at::Tensor& d_out, const HeadsMatrices& gradients);
+                                               const HeadsSetup& setup, const AttendedQueries& queries,
+                                               const HeadsMatrices& gradients);
 
-// Its calls: queries and keys of one joined projection [rows, tokens, channels], whose first ones are at these places.
+// Joins to the sums, from row `query` on, what one block gave its queries: out [heads, queries, head_size] by its
+// strides, in bfloat16 or float16, and lse [heads, queries].
+void join_block(const HeadsSums& sums, std::int64_t query, const at::Tensor& out, const at::Tensor& lse);
+
+// Calls of attention.cu: queries and keys of one joined projection [rows, tokens, channels], whose first ones are at
+// these places.
 struct BlockPlace {
   std::int64_t query = 0, key = 0;
 };

@@ -1,16 +1,30 @@
-// Attention blocks by the kernels of attention.cu, which take as many queries as keys of one matrix: the queries, keys
-// and values of a block are copied side by side, with hidden keys behind where there are fewer of them. Blocks that lie
-// alike in several rows are one call.
+// Attention blocks on a CUDA device. Long ones whose keys all see each other's queries, or that a causal mask cuts
+// along their diagonal, are computed by cuDNN where they lie. The others take the kernels of attention.cu, which have
+// as many queries as keys of one matrix: queries, keys and values of a block are copied side by side, with hidden keys
+// behind where there are fewer of them, and blocks that lie alike in several rows are one call.
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <limits>
 
 #include "orthant/nn/device_kernels.h"
+#include "orthant/nn/device_variants.h"
 #include "orthant/ops/attention/attention_blocks.h"
+#include "orthant/ops/attention/library_heads.h"
+
+namespace orthant::cuda::sources {
+extern const std::string_view block_sums;
+}
 
 namespace orthant::nn::device {
 namespace {
+
+const cuda::Source kBlockSums{"ops/attention/block_sums.cu", cuda::sources::block_sums, {"ELEMENT"}};
+
+// `struct Places` of block_sums.cu.
+struct Places {
+  std::int64_t out_query, lse_head, block_query, block_head, block_lse_head;
+};
 
 bool lie_alike(const HeadsBlock& a, const HeadsBlock& b) {
   return a.queries == b.queries && a.keys == b.keys && a.query_position == b.query_position &&
@@ -53,26 +67,19 @@ class AlikeBlocks {
     for_rows([&](std::int64_t row, const HeadsBlock& block) {
       at::Tensor block_lse = output.lse[row].narrow(1, 0, block.queries);
       if (setup_.options.key_mask.defined()) block_lse = block_lse.masked_fill(sees_nothing(row), kNothing);
-      const at::Tensor lse = sums.lse.narrow(1, block.query, block.queries);
-      const at::Tensor joined = at::logaddexp(lse, block_lse);
-      const at::Tensor safe = joined.masked_fill(joined.isneginf(), 0);
-      const at::Tensor out = by_head(sums.out.narrow(0, block.query, block.queries));
-      const at::Tensor attended = by_head(output.out[row].narrow(0, 0, block.queries)).to(out.scalar_type());
-      out.mul_((lse - safe).exp_().unsqueeze(-1)).add_(attended * (block_lse - safe).exp_().unsqueeze(-1));
-      lse.copy_(joined);
+      join_block(sums, block.query, by_head(output.out[row].narrow(0, 0, block.queries)), block_lse);
     });
   }
 
-  void backward(const at::Tensor& all_lse, const at::Tensor& all_delta, const at::Tensor& all_d_out,
-                const HeadsMatrices& gradients) const {
-    const at::Tensor lse = at::zeros({rows_, setup_.options.heads, size_}, all_lse.options());
+  void backward(const AttendedQueries& queries, const HeadsMatrices& gradients) const {
+    const at::Tensor lse = at::zeros({rows_, setup_.options.heads, size_}, queries.lse.options());
     const at::Tensor delta = at::zeros_like(lse);
     const at::Tensor d_out = at::zeros({rows_, size_, width_}, qkv_.options());
     for_rows([&](std::int64_t row, const HeadsBlock& block) {
-      const at::Tensor own = all_lse.narrow(1, block.query, block.queries);
+      const at::Tensor own = queries.lse.narrow(1, block.query, block.queries);
       lse[row].narrow(1, 0, block.queries).copy_(own.masked_fill(own.isneginf(), 0));
-      delta[row].narrow(1, 0, block.queries).copy_(all_delta.narrow(1, block.query, block.queries));
-      d_out[row].narrow(0, 0, block.queries).copy_(all_d_out.narrow(0, block.query, block.queries));
+      delta[row].narrow(1, 0, block.queries).copy_(queries.delta.narrow(1, block.query, block.queries));
+      d_out[row].narrow(0, 0, block.queries).copy_(queries.d_out.narrow(0, block.query, block.queries));
     });
     const at::Tensor d_qkv = kernel_block_backward(qkv_, lse, delta, d_out, setup_, place());
     for_rows([&](std::int64_t row, const HeadsBlock& block) {
@@ -127,21 +134,85 @@ class AlikeBlocks {
   at::Tensor qkv_;
 };
 
-// action(alike) for blocks that lie alike, in the order of the first of each; rest(block) where kernels serve them not.
+// A block that cuDNN computes where it lies.
+class LongBlock {
+ public:
+  LongBlock(const HeadsMatrices& heads, const HeadsBlock& block, const HeadsSetup& setup)
+      : heads_(views(heads, block, setup.options)),
+        block_(block),
+        options_(setup.options),
+        call_{.causal = options_.causal && block.query_position < block.key_position + block.keys - 1,
+              .repeatable = setup.repeatable} {}
+
+  // Calls of cuDNN start slower than ours: few pairs are not worth one.
+  static bool is_served(const HeadsMatrices& heads, const HeadsBlock& block, const HeadsSetup& setup) {
+    constexpr std::int64_t kFewestPairs = std::int64_t{1} << 18;
+    const AttentionOptions& options = setup.options;
+    const bool seen = !options.causal || block.query_position >= block.key_position + block.keys - 1;
+    const bool diagonal = block.query_position == block.key_position && block.queries == block.keys;
+    return heads.q.is_cuda() && (seen || diagonal) && block.queries * block.keys >= kFewestPairs &&
+           !options.key_mask.defined() && library_has(options.head_size) &&
+           aligned(options.head_size, {heads.q, heads.k, heads.v});
+  }
+
+  void forward(const HeadsSums& sums) const {
+    const AttendedViews attended = library_forward(heads_, call_);
+    join_block(sums, block_.query, attended.out[0], attended.lse[0]);
+  }
+
+  void backward(const AttendedQueries& queries, const HeadsMatrices& gradients) const {
+    const AttendedViews attended = {query_view(queries.out), lse_of(queries.lse)};
+    const HeadViews d = library_backward(heads_, attended, query_view(queries.d_out), call_);
+    const HeadViews sums = views(gradients, block_, options_);
+    sums.q.add_(d.q);
+    sums.k.add_(d.k);
+    sums.v.add_(d.v);
+  }
+
+ private:
+  // [tokens, channels] as [1, heads, tokens, head_size].
+  static at::Tensor view(const at::Tensor& x, std::int64_t first, std::int64_t count, std::int64_t heads) {
+    return x.narrow(0, first, count).unflatten(1, {heads, -1}).transpose(0, 1).unsqueeze(0);
+  }
+  static HeadViews views(const HeadsMatrices& matrices, const HeadsBlock& block, const AttentionOptions& options) {
+    return {view(matrices.q, block.query, block.queries, options.heads),
+            view(matrices.k, block.key, block.keys, options.kv_heads),
+            view(matrices.v, block.key, block.keys, options.kv_heads)};
+  }
+  at::Tensor query_view(const at::Tensor& x) const { return view(x, block_.query, block_.queries, options_.heads); }
+  at::Tensor lse_of(const at::Tensor& lse) const {
+    return lse.narrow(1, block_.query, block_.queries).contiguous().unsqueeze(0);
+  }
+
+  HeadViews heads_;
+  HeadsBlock block_;
+  const AttentionOptions& options_;
+  LibraryCall call_;
+};
+
+// Calls action(block) for the long ones and then action(alike) for those that lie alike, in the order of the first of
+// each. Returns those that neither serves.
 template <class Action>
-std::vector<HeadsBlock> for_alike(const HeadsMatrices& heads, std::vector<HeadsBlock> blocks, const HeadsSetup& setup,
-                                  const Action& action) {
+std::vector<HeadsBlock> for_calls(const HeadsMatrices& heads, std::vector<HeadsBlock> blocks, const HeadsSetup& setup,
+                                  bool long_ones, const Action& action) {
   std::vector<HeadsBlock> left;
+  const auto in_window = [&](const HeadsBlock& block) {
+    const std::int64_t window = setup.options.window;
+    return window == 0 || block.query_position + block.queries - block.key_position <= window;
+  };
+  const auto others = std::stable_partition(blocks.begin(), blocks.end(), [&](const HeadsBlock& block) {
+    return long_ones && in_window(block) && LongBlock::is_served(heads, block, setup);
+  });
+  std::for_each(blocks.begin(), others, [&](const HeadsBlock& block) { action(LongBlock(heads, block, setup)); });
+  blocks.erase(blocks.begin(), others);
   while (!blocks.empty()) {
     const HeadsBlock first = blocks.front();
-    const auto others = std::stable_partition(blocks.begin(), blocks.end(),
-                                              [&](const HeadsBlock& block) { return lie_alike(block, first); });
-    const std::vector<HeadsBlock> alike(blocks.begin(), others);
-    blocks.erase(blocks.begin(), others);
-    const std::int64_t window = setup.options.window;
-    const bool in_window = window == 0 || first.query_position + first.queries - first.key_position <= window;
+    const auto rest = std::stable_partition(blocks.begin(), blocks.end(),
+                                            [&](const HeadsBlock& block) { return lie_alike(block, first); });
+    const std::vector<HeadsBlock> alike(blocks.begin(), rest);
+    blocks.erase(blocks.begin(), rest);
     const AlikeBlocks call(heads, alike, setup);
-    if (in_window && call.is_served()) {
+    if (in_window(first) && call.is_served()) {
       action(call);
     } else {
       left.insert(left.end(), alike.begin(), alike.end());
@@ -159,14 +230,32 @@ bool serves_blocks(const HeadsMatrices& heads, const HeadsSetup& setup) {
 
 std::vector<HeadsBlock> kernel_blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks,
                                               const HeadsSetup& setup, const HeadsSums& sums) {
-  return for_alike(heads, blocks, setup, [&](const AlikeBlocks& alike) { alike.forward(sums); });
+  return for_calls(heads, blocks, setup, /*long_ones=*/true, [&](const auto& call) { call.forward(sums); });
 }
 
 std::vector<HeadsBlock> kernel_blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks,
-                                               const HeadsSetup& setup, const at::Tensor& lse, const at::Tensor& delta,
-                                               const at::Tensor& d_out, const HeadsMatrices& gradients) {
-  return for_alike(heads, blocks, setup,
-                   [&](const AlikeBlocks& alike) { alike.backward(lse, delta, d_out, gradients); });
+                                               const HeadsSetup& setup, const AttendedQueries& queries,
+                                               const HeadsMatrices& gradients) {
+  return for_calls(heads, blocks, setup, queries.out.defined(),
+                   [&](const auto& call) { call.backward(queries, gradients); });
+}
+
+void join_block(const HeadsSums& sums, std::int64_t query, const at::Tensor& out, const at::Tensor& lse) {
+  constexpr std::int64_t kThreads = 256, kLane = 8;
+  const std::int64_t heads = out.size(0), pairs = heads * out.size(1), size = out.size(2);
+  if (pairs == 0) return;
+  const at::Tensor block_lse = lse.stride(1) == 1 ? lse : lse.contiguous();
+  const Places places{.out_query = sums.out.stride(0),
+                      .lse_head = sums.lse.stride(0),
+                      .block_query = out.stride(1),
+                      .block_head = out.stride(0),
+                      .block_lse_head = block_lse.stride(0)};
+  cuda::LaunchShape shape = threads_for(0, out);
+  const std::int64_t pairs_of_block = kThreads / (size / kLane);
+  shape.blocks = static_cast<std::uint32_t>((pairs + pairs_of_block - 1) / pairs_of_block);
+  cuda::kernel(kBlockSums, "join_block", {element(out)})(
+      shape, data<float>(sums.out.narrow(0, query, out.size(1))), data<float>(sums.lse.narrow(1, query, out.size(1))),
+      data(out), data<float>(block_lse), pairs, static_cast<int>(heads), static_cast<int>(size), places);
 }
 
 }  // namespace orthant::nn::device

@@ -14,6 +14,7 @@
 #include "orthant/nn/device_kernels.h"
 #include "orthant/nn/device_variants.h"
 #include "orthant/ops/attention/attention_heads.h"
+#include "orthant/ops/attention/library_heads.h"
 
 namespace orthant::cuda::sources {
 extern const std::string_view rotary;
@@ -36,25 +37,19 @@ struct Strided {
       : data(x.const_data_ptr()), row(x.stride(0)), head(x.stride(1)), position(x.stride(2)) {}
 };
 
-// Views [rows, heads, sequence, size] of qkv.
-struct HeadViews {
-  at::Tensor q, k, v;
-
-  HeadViews(const at::Tensor& qkv, const AttentionOptions& options) {
-    const at::Tensor all =
-        qkv.view({qkv.size(0), qkv.size(1), options.heads + 2 * options.kv_heads, options.head_size}).transpose(1, 2);
-    q = all.narrow(1, 0, options.heads);
-    k = all.narrow(1, options.heads, options.kv_heads);
-    v = all.narrow(1, options.heads + options.kv_heads, options.kv_heads);
-  }
-};
+HeadViews views_of(const at::Tensor& qkv, const AttentionOptions& options) {
+  const at::Tensor all =
+      qkv.view({qkv.size(0), qkv.size(1), options.heads + 2 * options.kv_heads, options.head_size}).transpose(1, 2);
+  return {all.narrow(1, 0, options.heads), all.narrow(1, options.heads, options.kv_heads),
+          all.narrow(1, options.heads + options.kv_heads, options.kv_heads)};
+}
 
 std::int64_t num_pairs(const at::Tensor& qkv, std::int64_t heads, std::int64_t size) {
   return qkv.size(0) * qkv.size(1) * heads * ((size / 2 + lane(qkv) - 1) / lane(qkv));
 }
 
-double scale_of(const AttentionOptions& options) {
-  return 1 / std::sqrt(static_cast<double>(options.head_size));
+double scale_of(const HeadViews& heads) {
+  return 1 / std::sqrt(static_cast<double>(heads.q.size(3)));
 }
 
 // ATen's functions add in one order while this lives; memory they do not write stays as it is.
@@ -78,29 +73,24 @@ class OneOrder {
   bool before_, warned_, filled_;
 };
 
-struct Gradients {
-  at::Tensor q, k, v;  // [rows, heads, sequence, size]
-};
-
-Gradients repeatable_backward(const HeadViews& heads, const at::Tensor& out, const at::Tensor& lse,
-                              const at::Tensor& d_out, const AttentionOptions& options) {
+HeadViews repeatable_backward(const HeadViews& heads, const AttendedViews& attended, const at::Tensor& d_out,
+                              bool causal) {
   const OneOrder guard;
-  const at::Tensor none, unused = at::empty({2}, out.options().dtype(at::kLong));
+  const at::Tensor none, unused = at::empty({2}, d_out.options().dtype(at::kLong));
   const auto tokens_first = [](const at::Tensor& x) { return x.transpose(1, 2); };
-  const std::int64_t sequence = heads.q.size(2);
-  auto [q, k, v] = at::_flash_attention_backward(
-      tokens_first(d_out), tokens_first(heads.q), tokens_first(heads.k), tokens_first(heads.v), tokens_first(out), lse,
-      none, none, sequence, sequence, /*dropout_p=*/0, options.causal, unused, unused, scale_of(options));
+  auto [q, k, v] = at::_flash_attention_backward(tokens_first(d_out), tokens_first(heads.q), tokens_first(heads.k),
+                                                 tokens_first(heads.v), tokens_first(attended.out), attended.lse, none,
+                                                 none, heads.q.size(2), heads.k.size(2), /*dropout_p=*/0, causal,
+                                                 unused, unused, scale_of(heads));
   return {tokens_first(q), tokens_first(k), tokens_first(v)};
 }
 
-Gradients fastest_backward(const HeadViews& heads, const at::Tensor& out, const at::Tensor& lse,
-                           const at::Tensor& d_out, const AttentionOptions& options) {
-  const at::Tensor none, unused = at::empty({}, out.options().dtype(at::kLong));
-  const std::int64_t sequence = heads.q.size(2);
+HeadViews fastest_backward(const HeadViews& heads, const AttendedViews& attended, const at::Tensor& d_out,
+                           bool causal) {
+  const at::Tensor none, unused = at::empty({}, d_out.options().dtype(at::kLong));
   auto [q, k, v] = at::_scaled_dot_product_cudnn_attention_backward(
-      d_out, heads.q, heads.k, heads.v, out, lse.unsqueeze(-1), unused, unused, none, none, none, sequence, sequence,
-      /*dropout_p=*/0, options.causal, scale_of(options));
+      d_out, heads.q, heads.k, heads.v, attended.out, attended.lse.unsqueeze(-1), unused, unused, none, none, none,
+      heads.q.size(2), heads.k.size(2), /*dropout_p=*/0, causal, scale_of(heads));
   return {q, k, v};
 }
 
@@ -114,6 +104,23 @@ bool needs_kernels(const HeadsSetup& setup) {
 }
 
 }  // namespace
+
+bool library_has(std::int64_t head_size) {
+  return head_size % kChannelStep == 0 && head_size <= kMostChannels;
+}
+
+AttendedViews library_forward(const HeadViews& heads, const LibraryCall& call) {
+  const auto result = at::_scaled_dot_product_cudnn_attention(
+      heads.q, heads.k, heads.v, std::nullopt, /*compute_log_sumexp=*/true,
+      /*dropout_p=*/0, call.causal, /*return_debug_mask=*/false, scale_of(heads));
+  return {std::get<0>(result), std::get<1>(result).view({heads.q.size(0), heads.q.size(1), heads.q.size(2)})};
+}
+
+HeadViews library_backward(const HeadViews& heads, const AttendedViews& attended, const at::Tensor& d_out,
+                           const LibraryCall& call) {
+  return call.repeatable ? repeatable_backward(heads, attended, d_out, call.causal)
+                         : fastest_backward(heads, attended, d_out, call.causal);
+}
 
 bool serves_rotation(const at::Tensor& qkv, const AttentionOptions& options) {
   return serves(qkv) && options.head_size % 2 == 0 && options.head_size >= 2 && !options.document_starts.defined();
@@ -132,7 +139,7 @@ bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup) {
   } else if (needs_kernels(setup)) {
     if (!serves_kernel_heads(qkv, setup))
       reason = "dropout or a mask of keys but for 32, 64 or 128 channels, 65,535 rows and shared memory enough";
-  } else if (options.head_size % kChannelStep != 0 || options.head_size > kMostChannels) {
+  } else if (!library_has(options.head_size)) {
     reason = "this size of heads";
   }
   if (reason == nullptr) return qkv.numel() > 0;
@@ -158,23 +165,18 @@ void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options) {
 HeadsOutput heads_forward(const at::Tensor& qkv, const HeadsSetup& setup) {
   if (needs_kernels(setup)) return kernel_heads_forward(qkv, setup);
   const AttentionOptions& options = setup.options;
-  const HeadViews heads(qkv, options);
-  const auto result = at::_scaled_dot_product_cudnn_attention(
-      heads.q, heads.k, heads.v, std::nullopt, /*compute_log_sumexp=*/true,
-      /*dropout_p=*/0, options.causal, /*return_debug_mask=*/false, scale_of(options));
-  const at::Tensor out = std::get<0>(result).transpose(1, 2).contiguous();
-  return {out.view({qkv.size(0), qkv.size(1), options.heads * options.head_size}),
-          std::get<1>(result).view({qkv.size(0), options.heads, qkv.size(1)}), /*kept=*/{}};
+  const AttendedViews attended = library_forward(views_of(qkv, options), {.causal = options.causal});
+  const at::Tensor out = attended.out.transpose(1, 2).contiguous();
+  return {out.view({qkv.size(0), qkv.size(1), options.heads * options.head_size}), attended.lse, /*kept=*/{}};
 }
 
 at::Tensor heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
                           const HeadsSetup& setup) {
   if (needs_kernels(setup)) return kernel_heads_backward(qkv, output, d_out, setup);
   const AttentionOptions& options = setup.options;
-  const HeadViews heads(qkv, options);
-  const at::Tensor out = heads_view(output.out, options), d_heads = heads_view(d_out, options);
-  const Gradients d = setup.repeatable ? repeatable_backward(heads, out, output.lse, d_heads, options)
-                                       : fastest_backward(heads, out, output.lse, d_heads, options);
+  const HeadViews d =
+      library_backward(views_of(qkv, options), {heads_view(output.out, options), output.lse},
+                       heads_view(d_out, options), {.causal = options.causal, .repeatable = setup.repeatable});
   return join_heads(d.q, d.k, d.v, options);
 }
 

@@ -184,15 +184,14 @@ void plain_blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsBlo
 }
 
 void plain_blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks, const HeadsSetup& setup,
-                           const at::Tensor& sums_lse, const at::Tensor& delta, const at::Tensor& d_out,
-                           const HeadsMatrices& gradients) {
+                           const AttendedQueries& queries, const HeadsMatrices& gradients) {
   for (const HeadsBlock& block : blocks) {
     BlockScores here(heads, block, setup);
-    const at::Tensor lse = statistic_of(sums_lse, block, setup.options);
-    const at::Tensor d_heads = by_head(d_out.narrow(0, block.query, block.queries).unsqueeze(0), setup.options);
-    const HeadViews gradient =
-        differentiate(here.scores, here.heads, lse.masked_fill(lse.isneginf(), 0),
-                      statistic_of(delta, block, setup.options), d_heads.to(here.heads.q.scalar_type()), here.factors);
+    const at::Tensor lse = statistic_of(queries.lse, block, setup.options);
+    const at::Tensor d_heads = by_head(queries.d_out.narrow(0, block.query, block.queries).unsqueeze(0), setup.options);
+    const HeadViews gradient = differentiate(here.scores, here.heads, lse.masked_fill(lse.isneginf(), 0),
+                                             statistic_of(queries.delta, block, setup.options),
+                                             d_heads.to(here.heads.q.scalar_type()), here.factors);
     const HeadViews sum(gradients, block, setup.options);
     sum.q.add_(gradient.q);
     sum.k.add_(gradient.k);

@@ -152,8 +152,8 @@ at::Tensor all_to_all_backward(const ContextOutput& output, const at::Tensor& d_
   at::Tensor d_met = at::zeros(output.met.sizes(), output.met.options().dtype(wide));
   if (own.heads > 0) {
     blocks_backward(split_heads(output.met, own), sight.blocks(rows, rows),
-                    blocks_setup(pass.rows, pass.whole_sequence(), own, pass), output.lse, delta, d_met_out,
-                    split_heads(d_met, own));
+                    blocks_setup(pass.rows, pass.whole_sequence(), own, pass),
+                    {/*out=*/{}, output.lse, delta, d_met_out}, split_heads(d_met, own));
   }
   const auto parts = exchange.to_tokens(d_met.to(output.met.scalar_type()),
                                         [&](const HeadsPart& part) { return part.joined() * size; });

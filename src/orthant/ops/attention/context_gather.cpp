@@ -61,7 +61,8 @@ at::Tensor gather_backward(const at::Tensor& qkv, const ContextOutput& output, c
   const at::Tensor own = keys_and_values(qkv, setup.options);
   const AllKeys keys(pass, own.size(1));
   const RowPieces queries(pass.positions);
-  const at::Tensor delta = blocks_delta(output.out, d_out, setup.options.heads);
+  const AttendedQueries attended = {output.out, output.lse, blocks_delta(output.out, d_out, setup.options.heads),
+                                    d_out};
   OwnGradients gradients(qkv, setup.options, output.lse.scalar_type());
   const at::Tensor all = keys.gathered(own);
   const at::Tensor d_all = at::zeros({keys.elements()}, gradients.q.options());
@@ -69,7 +70,7 @@ at::Tensor gather_backward(const at::Tensor& qkv, const ContextOutput& output, c
   keys.for_ranks(d_all, [&](const RowPieces&, const at::Tensor& part) { parts.push_back(part); });
   std::size_t c = 0;
   keys.for_ranks(all, [&](const RowPieces& pieces, const at::Tensor& part) {
-    blocks_backward(with_keys(q, part), sight.blocks(queries, pieces), setup, output.lse, delta, d_out,
+    blocks_backward(with_keys(q, part), sight.blocks(queries, pieces), setup, attended,
                     with_keys(gradients.q, parts[c++]));
   });
   const at::Tensor travelling = d_all.to(qkv.scalar_type());

@@ -165,12 +165,13 @@ at::Tensor ring_backward(const at::Tensor& qkv, const ContextOutput& output, con
                          const HeadsSetup& setup, const Sight& sight, const Pass& pass) {
   const at::Tensor q = split_heads(qkv, setup.options).q;
   const RowPieces queries(pass.positions);
-  const at::Tensor delta = blocks_delta(output.out, d_out, setup.options.heads);
+  const AttendedQueries attended = {output.out, output.lse, blocks_delta(output.out, d_out, setup.options.heads),
+                                    d_out};
   OwnGradients gradients(qkv, setup.options, output.lse.scalar_type());
   Ring ring(qkv, setup, pass);
   Returning returning(ring, *pass.context, gradients, pass.rows, qkv.scalar_type());
   const auto join = [&](const at::Tensor& keys_values, const RowPieces& keys, const at::Tensor& d_keys_values) {
-    blocks_backward(with_keys(q, keys_values), sight.blocks(queries, keys), setup, output.lse, delta, d_out,
+    blocks_backward(with_keys(q, keys_values), sight.blocks(queries, keys), setup, attended,
                     with_keys(gradients.q, d_keys_values));
   };
   Ring::Arriving next = ring.start(1);
