@@ -86,6 +86,17 @@ TEST_F(Watched, CallsThatAreRecordedAreNotLookedAt) {
   EXPECT_TRUE(watch.remove_queue(queue));
 }
 
+// Their communicators are left as they are.
+TEST_F(Watched, QueuesWhoseCallsARecordingHoldsAreGivenUp) {
+  CallWatch watch(noticed, nullptr);
+  const int done = watch.add_queue(kMembers, std::nullopt, [] {}),
+            held = watch.add_queue(kMembers, std::nullopt, [] {});
+  EXPECT_TRUE(watch.remove_queue(done));
+  watch.give_up();
+  EXPECT_FALSE(watch.remove_queue(held));
+  EXPECT_NO_THROW(noticed->throw_if_set());
+}
+
 TEST_F(Watched, ARankThatPartsWaitsForItsOwnCalls) {
   std::atomic<int> looks = 0;
   CallWatch watch(noticed, nullptr);
@@ -135,6 +146,20 @@ TEST_F(Watched, ARankLeavesAfterItsQueuesHaveEnded) {
     noticed_text(*noticed);
   }
   EXPECT_TRUE(has_ended);
+}
+
+// On a device a queue may end only after the calls of another one have, which stand before its own.
+TEST_F(Watched, NoQueueWaitsForTheEndOfAnotherToBeEnded) {
+  std::promise<void> last_ended;
+  const auto last = last_ended.get_future().share();
+  CallWatch watch(noticed, nullptr);
+  const int queue = watch.add_queue(kMembers, std::nullopt, [this, last] {
+    last.wait();
+    ended.set_value();
+  });
+  watch.add_queue(kMembers, std::nullopt, [&] { last_ended.set_value(); });
+  watch.add(queue, receive_words(3), 0.05, [] { return false; });
+  EXPECT_EQ(ended.get_future().wait_for(20s), std::future_status::ready);
 }
 
 TEST_F(Watched, MoreQueuesThanTheDeviceKeepsApartAreRefused) {

@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,12 +59,31 @@ inline const launch::Job& job_of_process() {
   return job;
 }
 
-// Below a name that all processes count up alike.
-inline Store next_store() {
-  static const Store store = connect(job_of_process(), 60);
-  static int number = 0;
-  return store.below("test-" + std::to_string(number++));
-}
+// A communicator over NCCL for all tests that check alike: to connect one on a card that ranks share takes longer than
+// most tests' calls. Tests count what they add.
+class SharedCommunicators : public testing::Environment {
+ public:
+  Communicator& get(const Mesh& mesh, const CommOptions& options) {
+    auto& made = made_[options.check];
+    if (!made) {
+      if (!store_) store_ = connect(job_of_process(), 60);
+      made = std::make_unique<Communicator>(mesh, job_of_process().rank,
+                                            store_->below(options.check ? "checked" : "unchecked"), options);
+    }
+    return *made;
+  }
+
+  void TearDown() override {
+    for (auto& [checked, communicator] : made_) communicator->close();
+    made_.clear();
+  }
+
+ private:
+  std::optional<Store> store_;
+  std::map<bool, std::unique_ptr<Communicator>> made_;
+};
+inline SharedCommunicators* const kSharedCommunicators =
+    static_cast<SharedCommunicators*>(testing::AddGlobalTestEnvironment(new SharedCommunicators));
 #endif
 
 // Errors of all ranks as text, "" where a rank ended well.
@@ -86,15 +108,15 @@ inline std::vector<std::string> errors_of_ranks(const Mesh& mesh, const CommOpti
 
 inline void on_ranks(const Mesh& mesh, const CommOptions& options, const std::vector<GroupRequest>& groups,
                      const Body& body) {
-  const auto run = [&](int rank, Store store) {
+#ifdef ORTHANT_TEST_NCCL
+  ASSERT_TRUE(groups.empty()) << "the communicator that tests share has none";
+  body(kSharedCommunicators->get(mesh, options));
+#else
+  run_thread_ranks(mesh.world_size(), [&](int rank, Store store) {
     Communicator communicator(mesh, rank, store, options, groups);
     body(communicator);
     communicator.close();
-  };
-#ifdef ORTHANT_TEST_NCCL
-  run(job_of_process().rank, next_store());
-#else
-  run_thread_ranks(mesh.world_size(), run);
+  });
 #endif
 }
 

@@ -4,6 +4,7 @@
 
 #include "launch/message_of.h"
 #include "orthant/base/error.h"
+#include "orthant/launch/local_ranks.h"
 
 namespace orthant::launch {
 namespace device_variables_test {
@@ -25,6 +26,11 @@ TEST(DeviceVariables, QueuesThatReceivesAndSendsShareAreRefusedWhereThereAreMess
             "device, "
             "where a receive that is started early holds up the send that its peer waits for\n"
             "  fix: unset CUDA_DEVICE_MAX_CONNECTIONS (ranks set 32), or use --backend gloo");
+}
+
+TEST(DeviceVariables, GiveEachStreamOfARankAQueueUnlessTheUserHasSetThem) {
+  EXPECT_EQ(rank_environment({}, {}, /*num_ranks=*/2, /*local_rank=*/1).at(kQueuesVariable), "32");
+  EXPECT_EQ(rank_environment({{kQueuesVariable, "9"}}, {}, 2, 1).at(kQueuesVariable), "9");
 }
 
 }  // namespace device_variables_test

@@ -28,12 +28,13 @@ def few(c):
     return ["--only", "tp=2"] if c.rehearsed else ["--all"]
 
 
-@stage("nccl operations", "29", "every operation, even and uneven, checked and not, by 2, 4 and 8 ranks", 60, 150)
+@stage("nccl operations", "29", "every operation, even and uneven, checked and not, by 2, 4 and 8 ranks", 110, 260, timed=True)
 def nccl_operations(c):
     c.test_program(29, "every collective in every dtype over NCCL, one rank", "test_comm_cuda", "*")
     for count in (2, 4, 8):
         launcher = [] if c.rehearsed else [nccl_parity.ORTHANT, "launch", "--nproc", str(count), "--ranks-per-device", str(count), "--"]
-        c.test_program(29, f"all operations of the comm suites over NCCL, {count} ranks on one card", "test_comm_nccl", "*", launcher=launcher)
+        c.test_program(29, f"all operations of the comm suites over NCCL, {count} ranks on one card", "test_comm_nccl", "*", launcher=launcher,
+                       timeout=80)
         if c.rehearsed:
             return
 

@@ -8,6 +8,8 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import zipfile
 from dataclasses import dataclass
 from typing import Callable
@@ -85,6 +87,24 @@ class StageRun:
         print(done.stderr[-3000:], flush=True)
         return done
 
+    def run_telling(self, *words, timeout=None, environment=None):
+        """The same of a program whose lines are told as they come: (exit code, or None when the time was over, its lines)."""
+        words = [str(word) for word in words]
+        print("$", " ".join(words), flush=True)
+        job = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder,
+                               env=clean_environment(**(environment or {})))
+        end = threading.Timer(timeout or 1e6, job.terminate)
+        end.start()
+        lines, began = [], time.monotonic()
+        with job.stdout:
+            for line in job.stdout:
+                lines.append(line)
+                print(f"{time.monotonic() - began:7.1f} {line}", end="", flush=True)
+        code = job.wait()
+        over = timeout is not None and time.monotonic() - began >= timeout
+        end.cancel()
+        return None if over else code, "".join(lines)
+
     def orthant(self, *words, codes=(0,), timeout=None):
         done = self.run_program(ORTHANT, *words, timeout=timeout)
         if done.returncode not in codes:
@@ -123,8 +143,8 @@ class StageRun:
             os.replace(folder + ".new", folder)
         return [folder]
 
-    def test_program(self, issue, claim, program, topic, rehearsed_topic=None, launcher=(), asked="all pass", shapes=None, shards=1):
-        """Tests of a GoogleTest program, in so many processes. `topic`: a filter. On a rehearsal those of `rehearsed_topic` on the emulated card, or
+    def test_program(self, issue, claim, program, topic, rehearsed_topic=None, launcher=(), asked="all pass", shapes=None, shards=1, timeout=None):
+        """Tests of a GoogleTest program, in so many processes, each of which has so many seconds. `topic`: a filter. On a rehearsal those of `rehearsed_topic` on the emulated card, or
         their list alone."""
         path = os.path.join(self.tests_folder, program)
         if not os.path.exists(path):
@@ -137,20 +157,24 @@ class StageRun:
 
         def run_shard(shard):
             part = {"GTEST_TOTAL_SHARDS": shards, "GTEST_SHARD_INDEX": shard} if shards > 1 else {}
-            return self.run_program(*launcher, path, f"--gtest_filter={rehearsed_topic or topic if self.rehearsed else topic}",
-                                    environment={**environment, **part})
+            return self.run_telling(*launcher, path, f"--gtest_filter={rehearsed_topic or topic if self.rehearsed else topic}",
+                                    timeout=timeout, environment={**environment, **part})
 
         with concurrent.futures.ThreadPoolExecutor(shards) as pool:
             parts = list(pool.map(run_shard, range(shards)))
         count, failed = 0, set()
-        for done in parts:
-            print(done.stdout[-20000:], flush=True)
-            count += max(map(int, re.findall(r"\[  PASSED  \] (\d+) test", done.stdout)), default=0)
-            failed.update(re.findall(r"\[  FAILED  \] ([\w./]+)", done.stdout))
-        code = max((done.returncode for done in parts), key=abs)
+        for _, text in parts:
+            count += max(map(int, re.findall(r"\[  PASSED  \] (\d+) test", text)), default=0)
+            failed.update(re.findall(r"\[  FAILED  \] ([\w./]+)", text))
+        codes = [code for code, _ in parts]
+        right = all(code == 0 for code in codes) and count > 0
         found = f"{count} pass" + (f", {len(failed)} fail: {', '.join(sorted(failed)[:6])}" if failed else "")
-        found += f", exit code {code}" if code != 0 and not failed else ""
-        return self.tell(issue, claim, asked, found, code == 0 and count > 0)
+        if None in codes:
+            begun = re.findall(r"\[ RUN      \] ([\w./]+)", parts[codes.index(None)][1])
+            found += f", not over after {timeout} s, in {begun[-1] if begun else 'its start'}"
+        elif not right and not failed:
+            found += f", exit code {next((code for code in codes if code != 0), 0)}"
+        return self.tell(issue, claim, asked, found, right)
 
     def ranks(self, count, backend="nccl"):
         """The options that put so many ranks on one card."""

@@ -112,8 +112,7 @@ void take_variables(const RankOptions& options, const Context& context, const la
     const auto given = context.environment.find(name);
     if (given == context.environment.end() || given->second != value) setenv(name.c_str(), value.c_str(), 1);
   }
-  // Streams that share a queue of the device hold each other up, and a rank has one for each communicator.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  setenv(launch::kQueuesVariable, launch::kMostQueues, /*overwrite=*/0);
 }
 
 int run_body(const RankOptions& options, const Context& context, const launch::Job& job,

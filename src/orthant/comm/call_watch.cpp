@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <atomic>
 #include <chrono>
+#include <vector>
 
 namespace orthant::comm {
 namespace {
@@ -13,6 +15,28 @@ constexpr auto kEndsWithin = std::chrono::seconds(1);  // queues after a failure
 
 double seconds_since(CallWatch::Chronometer::time_point begin) {
   return std::chrono::duration<double>(CallWatch::Chronometer::now() - begin).count();
+}
+
+// Side by side, each on a thread that nobody waits for: what ends a queue may itself wait for a device that does not
+// answer, or for calls of another queue that are before its own on the device. Ready when all have ended.
+std::shared_future<void> end_all(const std::vector<std::function<void()>>& ends) {
+  struct Open {
+    std::atomic<std::size_t> count;
+    std::promise<void> none;
+  };
+  auto open = std::make_shared<Open>();
+  open->count = ends.size();
+  auto ended = open->none.get_future().share();
+  for (const auto& end : ends) {
+    std::thread([end, open] {
+      try {
+        end();
+      } catch (const std::exception&) {  // it has ended, or never will
+      }
+      if (--open->count == 0) open->none.set_value();
+    }).detach();
+  }
+  return ended;
 }
 
 }  // namespace
@@ -75,6 +99,11 @@ void CallWatch::add(int queue, CallWords call, double timeout_seconds, Look look
 void CallWatch::record(bool recording) {
   std::lock_guard lock(mutex_);
   recording_ = recording;
+}
+
+void CallWatch::give_up() {
+  std::lock_guard lock(mutex_);
+  failed_ = true;
 }
 
 bool CallWatch::wait_until_done(double timeout_seconds) {
@@ -155,14 +184,8 @@ void CallWatch::fail(const Failed& failed) {
   const auto error = call_failure(found->second.members, found->second.store, first.call,
                                   std::runtime_error(failed.text), failed.waited_seconds, first.timeout_seconds);
   noticed_->set(error);
-  // On a thread that nobody waits for: what ends a queue may itself wait for a device that does not answer.
-  std::promise<void> all_ended;
   std::unique_lock lock(mutex_);
-  ended_ = all_ended.get_future().share();
-  std::thread([ends, all_ended = std::move(all_ended)]() mutable {
-    for (const auto& end : ends) end();
-    all_ended.set_value();
-  }).detach();
+  ended_ = end_all(ends);
   const auto stays = [&](const auto& until) {
     const auto patience = std::chrono::duration<double>(patience_seconds_);
     const auto deadline = Chronometer::now() + std::chrono::duration_cast<Chronometer::duration>(patience);

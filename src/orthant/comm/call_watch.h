@@ -36,12 +36,15 @@ class CallWatch {
   CallWatch(const CallWatch&) = delete;
   CallWatch& operator=(const CallWatch&) = delete;
 
-  // A queue of calls that run in order. `end` stops those that run; it is called from the watching thread. ConfigError
+  // A queue of calls that run in order. `end` stops those that run; it is called from a thread of its own. ConfigError
   // beyond kMostQueues.
   int add_queue(ChannelMembers members, std::optional<Store> store, std::function<void()> end);
 
   // The queue is not looked at any more. Whether all of its calls are done.
   bool remove_queue(int queue);
+
+  // From now on no queue counts as done: recordings hold its calls, and whoever ended it would wait for their end.
+  void give_up();
 
   // Waits until all calls are done; false when they are not within the time, or one has failed.
   bool wait_until_done(double timeout_seconds);

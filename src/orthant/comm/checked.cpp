@@ -1,6 +1,7 @@
 #include "orthant/comm/checked.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "orthant/base/error.h"
@@ -20,7 +22,9 @@
 // published theirs for the same channel and sequence number, compare, run the call on the inner transport, finish. A
 // task starts after the one before it in its line (the collectives of the channel, or the messages of one directed pair
 // and tag), so order is kept, and nothing else waits for it: a program that is correct without checks is correct with
-// them.
+// them. On a device a task has a stream of its own, one for each line: it goes on behind what the caller had put on its
+// stream when it made the call, and the caller's stream waits for it where the call is waited for, not before. Else a
+// receive whose turn has come would hold up what this rank sends after it.
 //
 // A thread that has waited for a third of a second says so on the board, with the ranks it misses. The task it waits
 // for then looks for ranks that left (they will never make the call) and for ranks that can only wait for each other:
@@ -43,12 +47,29 @@ struct TaskState {
   bool waited_for = false;
 };
 
+c10::Stream current_stream(at::Device device) {
+  return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+}
+
+// Where a task works on a device, and between which events.
+struct TaskStream {
+  TaskStream(at::Device device, c10::Stream of_line) : stream(of_line), made(device.type()), over(device.type()) {
+    made.record(current_stream(device));
+  }
+
+  c10::Stream stream;
+  c10::Event made;  // what came before the call
+  c10::Event over;
+};
+
 class CheckedPending : public Pending {
  public:
-  CheckedPending(std::shared_future<void> done, std::shared_ptr<TaskState> state, std::shared_ptr<Board> board,
-                 std::string call, std::string site)
+  CheckedPending(std::shared_future<void> done, std::shared_ptr<TaskState> state,
+                 std::shared_ptr<const TaskStream> stream, std::shared_ptr<Board> board, std::string call,
+                 std::string site)
       : done_(std::move(done)),
         state_(std::move(state)),
+        stream_(std::move(stream)),
         board_(std::move(board)),
         call_(std::move(call)),
         site_(std::move(site)) {}
@@ -69,11 +90,13 @@ class CheckedPending : public Pending {
     }
     if (!said.empty()) board_->unblocked();
     done_.get();
+    if (stream_) stream_->over.block(current_stream(stream_->stream.device()));
   }
 
  private:
   std::shared_future<void> done_;
   std::shared_ptr<TaskState> state_;
+  std::shared_ptr<const TaskStream> stream_;  // null on the host
   std::shared_ptr<Board> board_;
   std::string call_;
   std::string site_;
@@ -98,19 +121,24 @@ class CheckedTransport : public Transport {
     auto state = std::make_shared<TaskState>();
     board_->caller();
     auto& line = lines_[call.line(channel_.index)];
-    const auto before = line;
-    std::packaged_task<void()> task([this, call, state, before, stream = current_stream(call)] {
-      const c10::OptionalStreamGuard on_stream(stream);
+    const auto before = line.newest;
+    const auto stream = task_stream(call, line);
+    std::packaged_task<void()> task([this, call, state, before, stream] {
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
       if (before.valid()) before.get();
       check(call, *state);
+      if (!stream) return inner_->start(call)->wait();
+      const c10::StreamGuard on_stream(stream->stream);
+      stream->made.block(stream->stream);
       inner_->start(call)->wait();
+      stream->over.record(stream->stream);
     });
-    line = task.get_future().share();
+    line.newest = task.get_future().share();
     reap_finished();
     threads_.emplace_back(std::move(task));
-    futures_.push_back(line);
-    return std::make_unique<CheckedPending>(line, state, board_, fmt::format("{} of {}", describe(call), channel_.name),
+    futures_.push_back(line.newest);
+    return std::make_unique<CheckedPending>(line.newest, state, stream, board_,
+                                            fmt::format("{} of {}", describe(call), channel_.name),
                                             short_location(call.site));
   }
 
@@ -122,13 +150,21 @@ class CheckedTransport : public Transport {
   }
 
  private:
-  // The caller's stream on the tensors' device: the task's thread must order its work there, not on a stream of its
-  // own.
-  static std::optional<c10::Stream> current_stream(const Call& call) {
+  struct Line {
+    std::shared_future<void> newest;
+    std::optional<c10::Stream> stream = {};  // on a device
+  };
+
+  // Null on the host.
+  static std::shared_ptr<TaskStream> task_stream(const Call& call, Line& line) {
     const auto& any = call.outputs.empty() ? call.inputs : call.outputs;
-    if (any.empty() || any.front().device().is_cpu()) return std::nullopt;
+    if (any.empty() || any.front().device().is_cpu()) return nullptr;
     const auto device = any.front().device();
-    return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+    if (!line.stream) {
+      line.stream =
+          c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/false);
+    }
+    return std::make_shared<TaskStream>(device, *line.stream);
   }
 
   void reap_finished() {
@@ -261,7 +297,7 @@ class CheckedTransport : public Transport {
   std::shared_ptr<Board> board_;
   std::atomic<double> timeout_seconds_;
   std::atomic<bool> stopping_ = false;
-  std::map<std::string, std::shared_future<void>> lines_;
+  std::map<std::string, Line> lines_;
   std::vector<std::thread> threads_;
   std::vector<std::shared_future<void>> futures_;
 };

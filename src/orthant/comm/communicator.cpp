@@ -313,6 +313,7 @@ void Communicator::leave(double timeout_seconds) noexcept {
   } catch (const std::exception&) {
     // The store's server is gone: there is nobody to tell.
   }
+  if (recordings_ && recordings_->any_left()) watch_->give_up();
   for (const auto& state : states_) state->close();
   try {
     if (tells && store_->is_served_here() && timeout_seconds > 0) board_->wait_for_leavers(timeout_seconds);

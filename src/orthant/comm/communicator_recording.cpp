@@ -40,6 +40,8 @@ std::shared_ptr<const RecordedCalls> Communicator::end_recording(bool whole) con
     count += more;
   }
   calls->text = fmt::format("{} calls on groups {}", count, fmt::join(names, ", "));
+  std::erase_if(recordings_->made, [](const auto& earlier) { return earlier.expired(); });
+  recordings_->made.push_back(calls);
   return calls;
 }
 

@@ -15,6 +15,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/comm/store_impl.h"
+#include "orthant/launch/device_variables.h"
 
 // Note [NCCL]
 // A call is put on a stream of its communicator and the host goes on; the current stream waits where wait() is called.
@@ -44,7 +45,10 @@ using BackendWork = c10::intrusive_ptr<c10d::Work>;
 // c10d would notice late calls itself, with a text of its own.
 constexpr auto kNever = std::chrono::hours(24 * 365);
 
-void keep_watchdog_from_ending_the_process() {
+// As far as the process has not used the device yet: a program may be started by whoever knows nothing of it.
+void set_variables() {
+  setenv(launch::kQueuesVariable, launch::kMostQueues, /*overwrite=*/0);
+  // c10d's watchdog would end the process.
   for (const char* name :
        {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_DUMP_ON_TIMEOUT",
         "TORCH_NCCL_PROPAGATE_ERROR", "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC"}) {
@@ -53,7 +57,7 @@ void keep_watchdog_from_ending_the_process() {
 }
 
 Backend connect_backend(const Store& store, int index, int size, at::Device device) {
-  keep_watchdog_from_ending_the_process();
+  set_variables();
   auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
   options->timeout = kNever;
   auto below = store;

@@ -12,6 +12,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -55,8 +56,15 @@ class RecordedCalls {
 struct Recordings {
   explicit Recordings(at::Device device) : exchanges(device) {}
 
+  // Whether somebody still has a recording. NCCL waits for its end before a communicator ends, and breaking off does,
+  // too.
+  bool any_left() const {
+    return std::ranges::any_of(made, [](const auto& calls) { return !calls.expired(); });
+  }
+
   RecordedExchanges exchanges;
   std::shared_ptr<RecordedCalls> under_way;
+  std::vector<std::weak_ptr<const RecordedCalls>> made;
   int queue = -1;  // of the watch: steps that are played
   std::uint64_t num_played = 0;
 };

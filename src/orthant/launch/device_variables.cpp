@@ -21,7 +21,7 @@ void check_device_variables(const Environment& environment, bool sends_messages,
                     *blocking),
         {.remedy = "unset CUDA_LAUNCH_BLOCKING, or use --backend gloo", .rank = rank});
   }
-  const auto* queues = find_variable(environment, "CUDA_DEVICE_MAX_CONNECTIONS");
+  const auto* queues = find_variable(environment, kQueuesVariable);
   int count = kLeastQueues;
   if (queues != nullptr) std::from_chars(queues->data(), queues->data() + queues->size(), count);
   if (sends_messages && count < kLeastQueues) {

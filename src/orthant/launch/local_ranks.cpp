@@ -13,6 +13,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/launch/activity_board.h"
+#include "orthant/launch/device_variables.h"
 #include "orthant/launch/file_limit.h"
 #include "orthant/launch/passed_fds.h"
 #include "orthant/launch/rank_process.h"
@@ -204,6 +205,7 @@ Environment rank_environment(const Environment& base_environment, const ProgramJ
   environment.erase(kJobVariable);
   if (!job.job_name.empty()) environment[kJobVariable] = job.job_name;
   environment.try_emplace("OMP_NUM_THREADS", "1");
+  environment.try_emplace(kQueuesVariable, kMostQueues);
   share_devices(environment, job.rank_offset + local_rank, job.num_nodes, job.ranks_per_device);
   return environment;
 }
