@@ -360,7 +360,6 @@ ParityResult compare(const Comparison& row, const std::string& name, RankContext
     auto config = loaded.config;
     if (!training.takes_part(config.mesh)) return ParitySide();
     if (!config.trainer.deterministic) config.trainer.deterministic = true;  // bits are compared, too
-    config.trainer.compared = true;
     training.prepare(config, resolved_config(loaded.document), name + side,
                      &loaded == &row.tested ? row.fault : nullptr);
     if (side == "reference" && !row.options.against_device.empty()) config.trainer.device = at::kCPU;

@@ -29,7 +29,6 @@
 #include "orthant/launch/shared_devices.h"
 #include "orthant/launch/sockets.h"
 #include "orthant/mesh/picture.h"
-#include "orthant/train/trainer_setup.h"
 
 namespace orthant::cli {
 namespace {
@@ -82,10 +81,8 @@ comm::CommOptions comm_options(const RankOptions& options, const Context& contex
         {.remedy = remedy, .rank = job.rank});
   }
   if (comm.backend == comm::BackendKind::automatic && comm.device.is_cuda()) {
-    const bool carried = comm::nccl_available() && mesh.degree(Axis::cp) == 1;  // see check_mesh_backend()
-    comm.backend = too_many || !carried ? comm::BackendKind::gloo : comm::BackendKind::nccl;
+    comm.backend = too_many || !comm::nccl_available() ? comm::BackendKind::gloo : comm::BackendKind::nccl;
   }
-  if (comm.backend == comm::BackendKind::nccl && !options.compares) check_mesh_backend(mesh, "nccl");
   if (comm.backend == comm::BackendKind::nccl && job.world_size > 1) {
     const bool sends_messages = mesh.degree(Axis::pp) > 1 || mesh.degree(Axis::cp) > 1;
     launch::check_device_variables(context.environment, sends_messages, job.rank);

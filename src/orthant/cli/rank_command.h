@@ -45,7 +45,7 @@ struct RankOptions {
   int ranks_per_device = 0;  // over NCCL; 0: not said, which is one
   int ranks_per_host = 0;    // as a dry run draws the mesh; 0: all on one
   // Of the command, not of the user.
-  bool compares = false;  // exit code 1 is its answer, and said; what is refused for wrong numbers runs
+  bool compares = false;  // exit code 1 is its answer, and said
   bool watched = false;   // one rank, too, is a process of its own, so that somebody can tell of its death
   // For commands that take SIGINT and SIGTERM themselves: installs the handlers in a rank, and says whether a signal
   // has come. A request that comes before ranks are started ends the command with 75.

@@ -54,7 +54,6 @@ LoadedModel::LoadedModel(ForwardWeights found, const LoadOptions& options) : gra
         std::make_unique<GroupAxis>(options.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
   if (options.mesh.degree(Axis::cp) > 1) {
-    check_context_backend(options.communicator->backend_name());
     context_ = std::make_unique<GroupContext>(options.communicator->group(Axis::cp, comm::Purpose::activations),
                                               graph_.context);
   }

@@ -79,7 +79,6 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
         std::make_unique<GroupAxis>(options_.communicator->group(Axis::tp, comm::Purpose::activations), *graph_.tensor);
   }
   if (mesh_.degree(Axis::cp) > 1) {
-    if (!options_.compared) check_context_backend(options_.communicator->backend_name());
     context_ = std::make_unique<GroupContext>(options_.communicator->group(Axis::cp, comm::Purpose::activations),
                                               graph_.context);
   }

@@ -58,7 +58,6 @@ struct TrainerOptions {
   std::shared_ptr<const comm::Communicator> communicator;
   at::Device device = at::kCPU;
   bool allow_unused_parameters = false;
-  bool compared = false;  // with one rank's numbers: what is refused because they would be others runs
   // False: it evaluates alone. Every parameter may be frozen then, which leaves no memory to gradients and optimizer
   // state; step() and gradients() are refused.
   bool trains = true;

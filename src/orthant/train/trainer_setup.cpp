@@ -9,7 +9,6 @@
 #include "orthant/base/index.h"
 #include "orthant/layout/expert_view.h"
 #include "orthant/nn/scalar_type.h"
-#include "orthant/parallel/context/group_context.h"
 #include "orthant/program/cost.h"
 #include "orthant/program/float8.h"
 #include "orthant/schedule/lowering.h"
@@ -76,10 +75,6 @@ GraphSpec trainer_graph(GraphSpec graph, const Mesh& mesh, const TrainerOptions&
                            options.context, cp);
   if (!shared) add_costs(graph);
   return options.precision.float8 ? with_float8_products(graph) : graph;
-}
-
-void check_mesh_backend(const Mesh& mesh, std::string_view backend) {
-  if (mesh.degree(Axis::cp) > 1) check_context_backend(backend);
 }
 
 std::vector<Channel> message_channels(const Pipeline& pipeline, const GraphSpec& graph) {

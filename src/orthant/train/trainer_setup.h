@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "orthant/graph/spec.h"
@@ -26,9 +25,6 @@ void check_trains(const GraphSpec& graph);
 // The channels that a step's lists use, those of an evaluation among them. ConfigError where the lists would not come
 // to their end over NCCL, see Note [Queues of NCCL] in schedule/message_queues.h. Local.
 std::vector<Channel> message_channels(const Pipeline& pipeline, const GraphSpec& graph);
-
-// ConfigError for a backend that does not carry the exchanges of such a mesh.
-void check_mesh_backend(const Mesh& mesh, std::string_view backend);
 
 // The sub-group of ranks that send each other tokens for their experts.
 inline const std::string kTokenGroup = "tokens over ep";

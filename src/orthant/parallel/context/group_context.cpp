@@ -19,12 +19,6 @@ std::vector<comm::MessagePair> ring_pairs(int degree) {
 
 }  // namespace
 
-void check_context_backend(std::string_view backend) {
-  if (backend != "nccl") return;
-  throw ConfigError("a mesh with cp over NCCL: on a card its numbers were not those of one rank",
-                    {.remedy = "use --backend gloo, or a mesh without cp"});
-}
-
 GroupContext::GroupContext(comm::Group group, const ContextSharing& sharing)
     : ContextAxis(sharing, group.index()), group_(std::move(group)) {
   if (group_.size() != sharing.degree) {

@@ -1,15 +1,10 @@
 // The context axis over a group of ranks: what operations exchange, as calls of comm. One per rank.
 #pragma once
 
-#include <string_view>
-
 #include "orthant/comm/group.h"
 #include "orthant/nn/context_axis.h"
 
 namespace orthant {
-
-// ConfigError for a backend over which a mesh with cp does not compute the numbers of one rank.
-void check_context_backend(std::string_view backend);
 
 class GroupContext : public nn::ContextAxis {
  public:
