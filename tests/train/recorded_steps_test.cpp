@@ -41,6 +41,7 @@ class AgainRecorder : public DeviceRecorder {
     ++counts_.recorded;
     return std::make_unique<Again>(work, counts_);
   }
+  void cut(std::function<void()> /*between*/) override { throw std::logic_error("nothing is recorded in pieces"); }
 
  private:
   Counts& counts_;
@@ -168,6 +169,47 @@ TEST(RecordedSteps, TellAfterEachPlayWhetherItIsTheFirst) {
   EXPECT_EQ(again, (std::vector<bool>{false, true, true}));
 }
 
+// Records as a device does: the work is done once, to be noted, and a play does what stands between its pieces.
+class PiecesRecorder : public DeviceRecorder {
+ public:
+  std::unique_ptr<DeviceRecording> record(const std::function<void()>& work) override {
+    auto pieces = std::make_unique<Pieces>();
+    under_way_ = pieces.get();
+    work();
+    under_way_ = nullptr;
+    return pieces;
+  }
+  void cut(std::function<void()> between) override { under_way_->acts.push_back(std::move(between)); }
+
+ private:
+  struct Pieces : DeviceRecording {
+    std::vector<std::function<void()>> acts;
+    void play() override {
+      for (const auto& act : acts) act();
+    }
+  };
+  Pieces* under_way_ = nullptr;
+};
+
+TEST(RecordedSteps, DoInEachPlayWhatStandsBetweenTheirPieces) {
+  RecordedSteps steps(at::kCPU, std::make_unique<PiecesRecorder>());
+  std::vector<std::string> done;
+  const RecordedSteps::Work work{.make = [&](const StepInputs& held, bool recorded) {
+    for (const char* const what : {"sent", "received"}) {
+      if (recorded) {
+        steps.cut([&done, what] { done.emplace_back(what); });
+      } else {
+        done.emplace_back("as it is");
+      }
+    }
+    return held.microbatches[0].fields.at("x").sum();
+  }};
+  for (int step = 0; step < 4; ++step) steps.run(inputs_of(1, step), work, true);
+  const std::vector<std::string> expected = {"as it is", "as it is", "as it is", "as it is",
+                                             "sent",     "received", "sent",     "received"};
+  EXPECT_EQ(done, expected);
+}
+
 TEST(StepRecorder, SaysWhichExchangesCannotBeRecorded) {
   TrainerOptions options;
   options.record_steps = RecordSteps::on;
@@ -176,8 +218,11 @@ TEST(StepRecorder, SaysWhichExchangesCannotBeRecorded) {
   };
   for (const char* mesh : {"dp=2", "fsdp=2", "tp=2", "dp=2,fsdp=2,tp=2"}) EXPECT_EQ(why(mesh), "");
   EXPECT_EQ(why("dp=4", "gloo"), "4 ranks exchange within a step, over gloo");
-  EXPECT_EQ(why("pp=2"), "ranks of pp and cp send messages, which stand in no order that all ranks share");
-  EXPECT_EQ(why("cp=2,tp=2"), why("pp=2"));
+  for (const char* mesh : {"pp=2", "cp=2,tp=2"}) {  // messages stand between pieces
+    EXPECT_EQ(why(mesh), "");
+    EXPECT_TRUE(cuts_at_exchanges(Mesh::parse(mesh)));
+  }
+  EXPECT_FALSE(cuts_at_exchanges(Mesh::parse("dp=2,tp=2")));
   EXPECT_EQ(why("dp=2", "nccl", /*records=*/false), "--check-collectives compares calls on the host");
   options.record_steps = RecordSteps::automatic;
   EXPECT_EQ(why("dp=2"), "2 ranks exchange within a step, over nccl: train.cuda_graph=on records them");

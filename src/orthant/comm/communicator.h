@@ -126,6 +126,12 @@ class Communicator {
   // of the world.
   void played(const RecordedCalls& calls, bool again) const;
 
+  // Until end_cutting() no call travels: the step that makes them is recorded in pieces, and plays make them between
+  // these. `cut` ends a piece, and has what it is given called behind it by each play: see Note [Cut at exchanges].
+  // Over any backend. Local; nothing may be under way when it begins.
+  void begin_cutting(const std::function<void(std::function<void()>)>& cut) const;
+  void end_cutting() const;
+
   // Ends all groups, also for handles that are still held; reports a Work that nobody waited for. Where a rank serves
   // the store, that rank stays until all have left or the timeout has passed.
   void close();

@@ -64,4 +64,13 @@ void Communicator::played(const RecordedCalls& calls, bool again) const {
   ++own.num_played;
 }
 
+void Communicator::begin_cutting(const std::function<void(std::function<void()>)>& cut) const {
+  const auto cuts = std::make_shared<const Cuts>(Cuts{cut, options_.device});
+  for (const auto& state : states_) state->cut_calls(cuts);
+}
+
+void Communicator::end_cutting() const {
+  for (const auto& state : states_) state->cut_calls(nullptr);
+}
+
 }  // namespace orthant::comm

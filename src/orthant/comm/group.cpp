@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/error_report.h"
+#include "orthant/comm/cut_calls.h"
 #include "orthant/comm/group_state.h"
 
 namespace orthant::comm {
@@ -82,6 +83,11 @@ Work Group::start(Call call) {
     throw ConfigError(
         fmt::format("{} at {} on a group that was never made", name_of(call.op), short_location(call.site)),
         {.remedy = "take groups from a communicator"}, call.site);
+  }
+  if (const auto& cuts = state_->cuts()) {
+    auto pending = cut_at_call(*cuts, *this, call);
+    state_->opened();
+    return Work(state_, std::move(call), std::move(pending));
   }
   auto pending = state_->start(call);
   return Work(state_, std::move(call), std::move(pending));

@@ -92,9 +92,10 @@ class Group {
   // Collective over the group.
   Work barrier(Site site = Site::current());
 
- private:
+  // Any of these, as a call says. Local.
   Work start(Call call);
 
+ private:
   std::shared_ptr<GroupState> state_;
 };
 

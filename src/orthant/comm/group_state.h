@@ -13,6 +13,7 @@
 
 #include "orthant/comm/call.h"
 #include "orthant/comm/call_failure.h"
+#include "orthant/comm/cut_calls.h"
 #include "orthant/comm/store.h"
 #include "orthant/comm/transport.h"
 #include "orthant/trace/recorder.h"
@@ -42,6 +43,11 @@ class GroupState {
   void count_as(const CallCounts& counts) { counts_ = counts; }
   double timeout_seconds() const { return timeout_seconds_; }
   int own_rank() const { return members_.own_rank(); }
+
+  // While it is there, calls are not started: the step that makes them is recorded in pieces. See Note [Cut at
+  // exchanges]. Local.
+  void cut_calls(std::shared_ptr<const Cuts> cuts) { cuts_ = std::move(cuts); }
+  const std::shared_ptr<const Cuts>& cuts() const { return cuts_; }
 
   // Numbers, validates, counts and starts the call. Throws what an earlier dropped Work is owed, and after close().
   // Local.
@@ -73,6 +79,8 @@ class GroupState {
   void dropped(const Call& call, std::unique_ptr<Pending> pending);
   void throw_if_dropped();
 
+  // A call that is recorded has a Work, too. Local.
+  void opened() { ++num_open_; }
   // A Work of this group came to its end, waited for or not. Local.
   void settled() { --num_open_; }
   // Calls whose Work nobody has waited for yet.
@@ -83,6 +91,7 @@ class GroupState {
   std::optional<Store> store_;
   double timeout_seconds_;
   std::shared_ptr<const NoticedFailure> noticed_;
+  std::shared_ptr<const Cuts> cuts_;
   std::shared_ptr<trace::Recorder> recorder_;
   std::uint32_t recorded_group_ = 0;
   std::array<std::uint32_t, kNumOps> recorded_ops_ = {};

@@ -15,6 +15,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "orthant/runtime/device_recording.h"
 #include "orthant/train/step_inputs.h"
@@ -42,6 +43,9 @@ class RecordedSteps {
 
   // `may_record`: whether this one may be recorded or played back.
   at::Tensor run(const StepInputs& inputs, const Work& work, bool may_record);
+
+  // For Work::make, while it is recorded: DeviceRecorder::cut().
+  void cut(std::function<void()> between) { recorder_->cut(std::move(between)); }
 
   // What was recorded: for when the next step is not like the last.
   void forget();

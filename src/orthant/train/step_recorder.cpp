@@ -31,12 +31,13 @@ std::string obstacle(const TrainerOptions& options, const GraphSpec& graph, cons
 
 }  // namespace
 
+bool cuts_at_exchanges(const Mesh& mesh) {
+  return mesh.degree(Axis::pp) > 1 || mesh.degree(Axis::cp) > 1;
+}
+
 std::string exchange_obstacle(std::string_view backend, bool records, const TrainerOptions& options, const Mesh& mesh) {
   const auto exchange = fmt::format("{} ranks exchange within a step, over {}", mesh.world_size(), backend);
   if (backend != "nccl") return exchange;
-  if (mesh.degree(Axis::pp) > 1 || mesh.degree(Axis::cp) > 1) {
-    return "ranks of pp and cp send messages, which stand in no order that all ranks share";
-  }
   if (!records) return "--check-collectives compares calls on the host";
   if (options.pad_to_longest || options.unpadded) return "each rank has lengths of its own, and all must record alike";
   if (options.record_steps != RecordSteps::on) return exchange + ": train.cuda_graph=on records them";

@@ -18,8 +18,12 @@ namespace orthant {
 std::unique_ptr<DeviceRecorder> step_recorder(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh,
                                               bool host_waits);
 
+// Whether a recorded step is cut where its ranks exchange: they send messages, which no graph holds (Note [Cut at
+// exchanges] in comm/cut_calls.h). Else its exchanges are collectives, and in the graph.
+bool cuts_at_exchanges(const Mesh& mesh);
+
 // Why a step whose ranks exchange over `backend` is started kernel by kernel; empty: it can be recorded. `records`: of
-// the communicator. All ranks must record the same steps, and start exchanges in one order: see Note [Recorded
+// the communicator. All ranks must record the same steps, and start collectives in one order: see Note [Recorded
 // exchanges] in comm/recorded_exchanges.h.
 std::string exchange_obstacle(std::string_view backend, bool records, const TrainerOptions& options, const Mesh& mesh);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "orthant/base/error.h"
 #include "orthant/checkpoint/checkpoint.h"
@@ -300,6 +301,7 @@ at::Tensor Trainer::run(const StepInputs& inputs, bool lanes) {
 // lanes: whoever waits for an exchange lets one stream wait, and others would read what has not come.
 at::Tensor Trainer::record(const StepInputs& inputs) {
   if (mesh_.world_size() == 1) return run_and_update(inputs, /*lanes=*/true);
+  if (cuts_at_exchanges(mesh_)) return record_pieces(inputs);
   options_.communicator->begin_recording();
   try {
     const auto numbers = run_and_update(inputs);
@@ -312,9 +314,25 @@ at::Tensor Trainer::record(const StepInputs& inputs) {
   }
 }
 
+at::Tensor Trainer::record_pieces(const StepInputs& inputs) {
+  const auto& communicator = *options_.communicator;
+  communicator.begin_cutting([this](std::function<void()> between) { recorded_->cut(std::move(between)); });
+  try {
+    const auto numbers = run_and_update(inputs);
+    store_->settle_values();
+    communicator.end_cutting();
+    return numbers;
+  } catch (...) {
+    communicator.end_cutting();
+    throw;
+  }
+}
+
 std::function<void(bool)> Trainer::counting_of_plays() {
-  if (mesh_.world_size() == 1) return {};
-  return [this, calls = recorded_calls_](bool again) { options_.communicator->played(*calls, again); };
+  if (mesh_.world_size() == 1 || cuts_at_exchanges(mesh_)) return {};  // calls between pieces count themselves
+  return [this, calls = std::exchange(recorded_calls_, nullptr)](bool again) {
+    options_.communicator->played(*calls, again);
+  };
 }
 
 at::Tensor Trainer::run_and_update(const StepInputs& inputs, bool lanes) {
@@ -403,6 +421,7 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
           [this] {
             await_readers();
             store_->settle_values();
+            if (links_) links_->finish();  // an evaluation's messages may be under way
           },
       .recorded = [this] { return counting_of_plays(); },
       .agree = mesh_.world_size() == 1 ? std::function<bool(bool)>()

@@ -143,6 +143,7 @@ class Trainer : public Checkpointed {
   at::Tensor run(const StepInputs& inputs, bool lanes = false);
   at::Tensor run_and_update(const StepInputs& inputs, bool lanes = false);
   at::Tensor record(const StepInputs& inputs);
+  at::Tensor record_pieces(const StepInputs& inputs);  // of several ranks that send messages
   // Whether the next step is one after which ranks are compared.
   bool compares_replicas() const;
   [[noreturn]] void throw_differing(const ReplicaReport& found, const std::string& when) const;
