@@ -222,12 +222,13 @@ TEST_P(GroupOps, MessagesArriveInTheirOrderHoweverEarlyTheyAreReceived) {
     const int next = (group.index() + 1) % group.size();
     const int previous = (group.index() + group.size() - 1) % group.size();
     std::vector<Work> works;
-    std::vector<at::Tensor> received;
+    std::vector<at::Tensor> received, sent;
+    for (int i = 0; i < 4; ++i) sent.push_back(at::full({3}, i + 10 * group.index(), like(dtype)));
     for (int i = 0; i < 4; ++i) {  // all ranks receive first
       received.push_back(at::empty({3}, like(dtype)));
       works.push_back(group.receive(received.back(), previous));
     }
-    for (int i = 0; i < 4; ++i) works.push_back(group.send(at::full({3}, i + 10 * group.index(), like(dtype)), next));
+    for (const auto& tensor : sent) works.push_back(group.send(tensor, next));
     for (auto& work : works) work.wait();
     for (int i = 0; i < 4; ++i) {
       EXPECT_TRUE(received[static_cast<size_t>(i)].eq(i + 10 * previous).all().item<bool>());

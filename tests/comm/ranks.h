@@ -66,11 +66,16 @@ class SharedCommunicators : public testing::Environment {
   Communicator& get(const Mesh& mesh, const CommOptions& options) {
     auto& made = made_[options.check];
     if (!made) {
-      if (!store_) store_ = connect(job_of_process(), 60);
       made = std::make_unique<Communicator>(mesh, job_of_process().rank,
-                                            store_->below(options.check ? "checked" : "unchecked"), options);
+                                            store_of(options.check ? "checked" : "unchecked"), options);
     }
     return *made;
+  }
+
+  // Of a communicator that a test makes for itself.
+  Store store_of(const std::string& name) {
+    if (!store_) store_ = connect(job_of_process(), 60);
+    return store_->below(name);
   }
 
   void TearDown() override {

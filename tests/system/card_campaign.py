@@ -34,7 +34,7 @@ from program import BUILD, ORTHANT, SOURCE
 MODULES = (card_numbers, card_ranks, card_speed)
 ORDER = ("machine", "compiled peers", "nccl operations", "nccl parity 2", "cp", "keep bits", "trimodal b8", "trimodal b32", "trimodal b32 s512", "gpt2", "llama", "kills",
          "kernel tests", "graph bits", "step tests", "nccl parity 4", "bench kernels", "trimodal b256", "gaps", "overlap", "experts", "counters",
-         "nccl parity 8", "nccl random", "nccl graph", "perplexity", "demo", "padding", "links", "restarts", "cp 4", "sanitizer",
+         "nccl parity 8", "nccl random", "nccl graph", "nccl hosts", "perplexity", "demo", "padding", "links", "restarts", "cp 4", "sanitizer",
          "calibration")
 
 

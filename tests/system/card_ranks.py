@@ -1,9 +1,11 @@
 """Stages of the card campaign with several ranks on one card, over NCCL: numbers, failures, overlap, counters, links."""
 import json
+import subprocess
 
 import nccl_failures
 import nccl_parity
 from card_stage import stage
+from program import ORTHANT, clean_environment, free_port
 
 
 def rows(c, issue, what, *words, asked="equal to one rank, canaries fail"):
@@ -123,7 +125,8 @@ def overlap(c):
 @stage("nccl graph", "28 29", "steps with exchanges over NCCL in a CUDA graph against eager ones", 60, 200)
 def nccl_graph(c):
     base = ("precision.compute=bfloat16", "train.deterministic=true", "model.hidden_size=128", "model.intermediate_size=256", "optimizer.clip=0.5")
-    for mesh, more in (("dp=2", ()), ("fsdp=2", ("parallel.zero=3",)), ("tp=2", ("parallel.sequence_parallel=true",)), ("dp=2,tp=2", ())):
+    for mesh, more in (("dp=2", ()), ("fsdp=2", ("parallel.zero=3",)), ("tp=2", ("parallel.sequence_parallel=true",)),
+                       ("pp=2", ("parallel.schedule=1f1b", "parallel.microbatches=4")), ("pp=2,dp=2", ("parallel.microbatches=2",))):
         hashes = []
         for graph in ("off", "on"):
             count = 4 if "," in mesh else 2
@@ -132,7 +135,24 @@ def nccl_graph(c):
                                                             ["train.cuda_graph=auto", "precision.compute=float32", "train.steps=3"])]
             done = c.orthant(*words, "--json", codes=(0, 1, 2, 3, 4, 70))
             hashes.append(json.loads(done.stdout)["weights_hash"] if done.returncode == 0 else done.stderr.strip()[-300:])
-        c.tell(29, f"{mesh}: steps in a graph with their exchanges against eager ones, 8 steps", "equal bits", " | ".join(hashes), hashes[0] == hashes[1])
+        where = "between pieces that are graphs" if "pp" in mesh else "in one graph"
+        c.tell(29, f"{mesh}: steps with exchanges {where} against eager ones, 8 steps", "equal bits", " | ".join(hashes), hashes[0] == hashes[1])
+
+
+@stage("nccl hosts", "29", "two launchers as two hosts, NCCL between their ranks", 30, 120)
+def nccl_hosts(c):
+    place = f"127.0.0.1:{free_port()}"
+    shared = [] if c.rehearsed else ["--ranks-per-device", "2"]
+    program = [ORTHANT, "parity", "--config", c.config("configs", "llama_tiny.json"), "--mesh", "dp=2", "--steps", "1", "--interface", "lo", "--json",
+               *c.ranks(2)]
+    jobs = [subprocess.Popen([ORTHANT, "launch", "--nproc", "1", "--nnodes", "2", "--node_rank", str(node), "--rendezvous", place, "--no-token",
+                              *shared, "--", *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                             env=clean_environment()) for node in (0, 1)]
+    results = [job.communicate(timeout=110) for job in jobs]
+    print("\n".join(errors for _, errors in results), flush=True)
+    codes = [job.returncode for job in jobs]
+    found = json.loads(results[0][0])["max_relative_error"] if codes == [0, 0] else f"exit codes {codes}: {results[0][1].strip()[-300:]}"
+    c.tell(29, "dp=2 over two launchers as two hosts: control over Gloo, exchanges over NCCL", "equal to one rank", json.dumps(found), codes == [0, 0])
 
 
 @stage("links", "29", "bus bandwidth of every operation; doctor over every group", 45, 150, timed=True)

@@ -5,6 +5,7 @@ import concurrent.futures
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -92,8 +93,8 @@ class StageRun:
         words = [str(word) for word in words]
         print("$", " ".join(words), flush=True)
         job = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder,
-                               env=clean_environment(**(environment or {})))
-        end = threading.Timer(timeout or 1e6, job.terminate)
+                               env=clean_environment(**(environment or {})), process_group=0)
+        end = threading.Timer(timeout or 1e6, lambda: os.killpg(job.pid, signal.SIGTERM))
         end.start()
         lines, began = [], time.monotonic()
         with job.stdout:

@@ -80,6 +80,18 @@ class Stages(FolderTest):
     def test_one_that_finds_nothing_is_not_done(self):
         self.assertEqual(self.run_stage("", 60)["status"], "found nothing")
 
+    def test_of_a_test_program_that_hangs_the_test_is_told(self):
+        program = self.path("tests")
+        with open(program, "w") as f:
+            f.write("#!/bin/sh\necho '[ RUN      ] A.b'; echo '[       OK ] A.b (1 ms)'; echo '[ RUN      ] A.c/2Ranks'; sleep 1000\n")
+        os.chmod(program, 0o755)
+        stage = types.SimpleNamespace(action=lambda c: c.test_program(29, "operations", "tests", "*", timeout=2), file="operations")
+        a = types.SimpleNamespace(tests=self.folder, out=self.folder, peers="", reference="", rehearse=False)
+        card_stage.StageRun(a, stage).run()
+        with open(self.path("operations.jsonl")) as f:
+            line = json.loads(f.read())
+        self.assertEqual((line["found"], line["right"]), ("0 pass, not over after 2 s, in A.c/2Ranks", False))
+
     def test_what_was_missed_stands_in_the_table(self):
         text = card_campaign.table([{"stage": "s", "status": "done", "lines": [{"issue": 29, "claim": "c", "asked": "1", "found": "2", "right": False}]},
                                     {"stage": "t", "status": "not over after 3 s", "lines": []}])
