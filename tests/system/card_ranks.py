@@ -103,7 +103,7 @@ def train(c, mesh, backend, *settings):
 
 @stage("counters", "29", "calls and payload bytes per axis", 45, 150)
 def counters(c):
-    for mesh in ("fsdp=2", "tp=2", "pp=2"):
+    for mesh in ("fsdp=2", "tp=2", "pp=2", "cp=2"):
         gloo, nccl = (train(c, mesh, backend, "parallel.microbatches=2")["measured"]["traffic"] for backend in ("gloo", "nccl"))
         c.tell(29, f"{mesh}: calls and payload bytes over NCCL", "those over Gloo, which equal the closed forms", json.dumps(nccl)[:400], gloo == nccl)
 

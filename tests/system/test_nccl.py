@@ -44,7 +44,7 @@ class Nccl(unittest.TestCase):
     def test_calls_and_bytes_are_those_over_gloo(self):
         """Which equal the closed forms: train.pipeline_counters and its like."""
         config = os.path.join(SOURCE, "configs", "llama_tiny.json")
-        for mesh in ("fsdp=2", "tp=2", "pp=2"):
+        for mesh in ("fsdp=2", "tp=2", "pp=2", "cp=2"):
             traffic = []
             for backend in (("--backend", "gloo"), ("--backend", "nccl", "--ranks-per-device", 2)):
                 with tempfile.TemporaryDirectory() as folder:
