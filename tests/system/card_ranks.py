@@ -126,7 +126,8 @@ def overlap(c):
 def nccl_graph(c):
     base = ("precision.compute=bfloat16", "train.deterministic=true", "model.hidden_size=128", "model.intermediate_size=256", "optimizer.clip=0.5")
     for mesh, more in (("dp=2", ()), ("fsdp=2", ("parallel.zero=3",)), ("tp=2", ("parallel.sequence_parallel=true",)),
-                       ("pp=2", ("parallel.schedule=1f1b", "parallel.microbatches=4")), ("pp=2,dp=2", ("parallel.microbatches=2",))):
+                       ("pp=2", ("parallel.schedule=1f1b", "parallel.microbatches=4")), ("pp=2,dp=2", ("parallel.microbatches=2",)),
+                       ("cp=2", ("parallel.context=ring",))):
         hashes = []
         for graph in ("off", "on"):
             count = 4 if "," in mesh else 2
@@ -135,7 +136,7 @@ def nccl_graph(c):
                                                             ["train.cuda_graph=auto", "precision.compute=float32", "train.steps=3"])]
             done = c.orthant(*words, "--json", codes=(0, 1, 2, 3, 4, 70))
             hashes.append(json.loads(done.stdout)["weights_hash"] if done.returncode == 0 else done.stderr.strip()[-300:])
-        where = "between pieces that are graphs" if "pp" in mesh else "in one graph"
+        where = "in one graph" if mesh[:2] not in ("pp", "cp") else "between pieces that are graphs"
         c.tell(29, f"{mesh}: steps with exchanges {where} against eager ones, 8 steps", "equal bits", " | ".join(hashes), hashes[0] == hashes[1])
 
 
