@@ -141,6 +141,25 @@ DEVICE void store_vector(Element* row, int at, int size, const uint4& v) {
 #endif
 }
 
+// Copies of 16 bytes into shared memory that a thread starts and awaits by groups; zeros where not `inside`.
+DEVICE u32 shared_address(const void* p) {
+  return (u32)__cvta_generic_to_shared(p);
+}
+DEVICE void copy_chunk(u32 to, const Element* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0));
+}
+DEVICE void end_copies() {
+  asm volatile("cp.async.commit_group;");
+}
+template <int Newer>
+DEVICE void await_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Newer));
+}
+// The compiler moves no reads and writes across it.
+DEVICE void keep_order() {
+  asm volatile("" ::: "memory");
+}
+
 // In one fixed order; every lane has the result.
 DEVICE float warp_sum(float x) {
 #pragma unroll
@@ -178,36 +197,42 @@ DEVICE u32 divided(u32 n, const Divisor& by) {
 }
 
 // A matrix of rows of `width` elements as 16-byte vectors, `row_vectors` to a row, the last of which may be cut short.
+// A thread takes a pair of a row's vectors, p and p + row_pairs: half a row apart, so that neighbours of a warp are
+// neighbours in memory. The second of a row's last pair may lie beyond the row.
 struct Vectors {
-  u32 count, row_vectors;
-  Divisor by_row;
+  u32 pairs, row_vectors, row_pairs;
+  Divisor by_row;  // row_pairs
   int width;
 };
-// Where one of them lies.
-struct Place {
-  int row, at;
+struct Pair {
+  int row;
+  u32 first;  // vector of the row; row_vectors: beyond the matrix
 };
-DEVICE Place place_of(const Vectors& all, u32 index) {
+DEVICE Pair own_pair(const Vectors& all) {
+  const u32 index = blockIdx.x * blockDim.x + threadIdx.x;
   const u32 row = divided(index, all.by_row);
-  return {(int)row, (int)(index - row * all.row_vectors) * LANE};
+  return {(int)row, index < all.pairs ? index - row * all.row_pairs : all.row_vectors};
 }
-// Of those beyond the matrix nothing is read or written.
-DEVICE uint4 load_vector(const Element* x, const Vectors& all, u32 index) {
-  if (index >= all.count) return make_uint4(0, 0, 0, 0);
+// Which of the row's vectors v = 0 and 1 are.
+DEVICE u32 vector_of(const Vectors& all, const Pair& pair, int v) {
+  return pair.first + v * all.row_pairs;
+}
+// Of those beyond the row or the matrix nothing is read or written.
+DEVICE uint4 load_vector(const Element* x, const Vectors& all, const Pair& pair, int v) {
+  const u32 vector = vector_of(all, pair, v);
 #if ALIGNED
-  return reinterpret_cast<const uint4*>(x)[index];
+  if (vector >= all.row_vectors) return make_uint4(0, 0, 0, 0);
+  return reinterpret_cast<const uint4*>(x)[pair.row * all.row_vectors + vector];
 #else
-  const Place place = place_of(all, index);
-  return load_vector(x + (i64)place.row * all.width, place.at, all.width);
+  return load_vector(x + (i64)pair.row * all.width, (int)vector * LANE, all.width);
 #endif
 }
-DEVICE void store_vector(Element* x, const Vectors& all, u32 index, const uint4& v) {
-  if (index >= all.count) return;
+DEVICE void store_vector(Element* x, const Vectors& all, const Pair& pair, int v, const uint4& value) {
+  const u32 vector = vector_of(all, pair, v);
 #if ALIGNED
-  reinterpret_cast<uint4*>(x)[index] = v;
+  if (vector < all.row_vectors) reinterpret_cast<uint4*>(x)[pair.row * all.row_vectors + vector] = value;
 #else
-  const Place place = place_of(all, index);
-  store_vector(x + (i64)place.row * all.width, place.at, all.width, v);
+  store_vector(x + (i64)pair.row * all.width, (int)vector * LANE, all.width, value);
 #endif
 }
 
@@ -276,28 +301,38 @@ DEVICE u64 block_of_row(const Grid& grid, int row) {
   return (u64)((stream_row << 8 >> 3) + (position >> 15)) << 32 | position << 17;
 }
 
-// Factors of the LANE elements of a row from `at` on. Where rows are ALIGNED the grid's first channel is a multiple of
-// 8, and a vector lies in one block; others may take a second one.
-DEVICE void draw_factors(const KeyedGrid& grid, u64 stream, u64 row_block, int at, float (&factors)[LANE]) {
+// What decides about LANE elements of a row from `at` on. Where rows are ALIGNED the grid's first channel is a multiple
+// of 8, and a vector lies in one block, whose words these are; others may take a second one, and get bits.
+struct Draw {
+  u32 words[4];
+};
+DEVICE Draw draw_vector(const KeyedGrid& grid, u64 stream, u64 row_block, int at) {
   const u32 channel = grid.first_channel + (u32)at;
   const u64 block = row_block | channel >> 3;
-  u32 words[4];
-  draw_block(grid, stream, (u32)block, (u32)(block >> 32), words);
+  Draw draw;
+  draw_block(grid, stream, (u32)block, (u32)(block >> 32), draw.words);
 #if ALIGNED
-  if (LANE == 4 && (channel & 4u) != 0) words[0] = words[2], words[1] = words[3];
-#pragma unroll
-  for (int j = 0; j < LANE; ++j) factors[j] = stays(grid, words, j) ? grid.factor : 0.0f;
+  if (LANE == 4 && (channel & 4u) != 0) draw.words[0] = draw.words[2], draw.words[1] = draw.words[3];
 #else
   const u32 skipped = channel & 7u;
-  u32 bits = kept_bits(grid, words);
+  u32 bits = kept_bits(grid, draw.words);
   if (skipped + LANE > 8) {
-    draw_block(grid, stream, (u32)(block + 1), (u32)((block + 1) >> 32), words);
-    bits |= kept_bits(grid, words) << 8;
+    draw_block(grid, stream, (u32)(block + 1), (u32)((block + 1) >> 32), draw.words);
+    bits |= kept_bits(grid, draw.words) << 8;
   }
-  bits >>= skipped;
-#pragma unroll
-  for (int j = 0; j < LANE; ++j) factors[j] = bits >> j & 1u ? grid.factor : 0.0f;
+  draw.words[0] = bits >> skipped;
 #endif
+  return draw;
+}
+DEVICE void factors_of(const Grid& grid, const Draw& draw, float (&factors)[LANE]) {
+#pragma unroll
+  for (int j = 0; j < LANE; ++j) {
+    const bool kept = ALIGNED ? stays(grid, draw.words, j) : (draw.words[0] >> j & 1u) != 0;
+    factors[j] = kept ? grid.factor : 0.0f;
+  }
+}
+DEVICE void draw_factors(const KeyedGrid& grid, u64 stream, u64 row_block, int at, float (&factors)[LANE]) {
+  factors_of(grid, draw_vector(grid, stream, row_block, at), factors);
 }
 
 // x times factors, as a dropout of its own would store it.
@@ -306,6 +341,11 @@ DEVICE uint4 dropped_vector(const float (&factors)[LANE], float (&x)[LANE]) {
   for (int j = 0; j < LANE; ++j) x[j] = __fmul_rn(x[j], factors[j]);
   return narrow(x);
 }
+DEVICE uint4 dropped_vector(const Grid& grid, const Draw& draw, float (&x)[LANE]) {
+  float factors[LANE];
+  factors_of(grid, draw, factors);
+  return dropped_vector(factors, x);
+}
 // x being LANE elements of a row from `at` on.
 DEVICE uint4 dropped_vector(const KeyedGrid& grid, u64 row_block, int at, float (&x)[LANE]) {
   float factors[LANE];
@@ -313,14 +353,9 @@ DEVICE uint4 dropped_vector(const KeyedGrid& grid, u64 row_block, int at, float 
   return dropped_vector(factors, x);
 }
 
-// Factors of vectors `begin`, `begin + apart`, ... of a matrix: drawn side by side, they share constants.
-template <int COUNT>
-DEVICE void draw_vectors(const KeyedGrid& grid, const Vectors& all, u32 begin, u32 apart,
-                         float (&factors)[COUNT][LANE]) {
-  const u64 stream = stream_of(grid);
+// The draws of a pair's vectors, which share constants and the row's block.
+DEVICE void draw_pair(const KeyedGrid& grid, const Vectors& all, const Pair& pair, Draw (&draws)[2]) {
+  const u64 stream = stream_of(grid), block = block_of_row(grid, pair.row);
 #pragma unroll
-  for (int v = 0; v < COUNT; ++v) {
-    const Place place = place_of(all, begin + v * apart);
-    draw_factors(grid, stream, block_of_row(grid, place.row), place.at, factors[v]);
-  }
+  for (int v = 0; v < 2; ++v) draws[v] = draw_vector(grid, stream, block, (int)vector_of(all, pair, v) * LANE);
 }

@@ -73,10 +73,12 @@ KernelDivisor::KernelDivisor(std::uint32_t by) {
 }
 
 KernelVectors::KernelVectors(const at::Tensor& x, std::int64_t row_width)
-    : count(static_cast<std::uint32_t>(num_vectors(x, row_width))),
-      row_vectors(static_cast<std::uint32_t>((row_width + lane(x) - 1) / lane(x))),
-      by_row(row_vectors),
-      width(static_cast<int>(row_width)) {}
+    : row_vectors(static_cast<std::uint32_t>((row_width + lane(x) - 1) / lane(x))),
+      row_pairs((row_vectors + 1) / 2),
+      by_row(row_pairs),
+      width(static_cast<int>(row_width)) {
+  pairs = static_cast<std::uint32_t>(x.numel() / row_width * row_pairs);
+}
 
 bool counts_vectors(const at::Tensor& x, std::int64_t width) {
   constexpr std::int64_t kMost = std::int64_t{1} << 31;

@@ -51,10 +51,12 @@ struct KernelDivisor {
   explicit KernelDivisor(std::uint32_t by);
 };
 
-// `struct Vectors` of cuda/prelude.cu: a matrix of x's elements that has rows of `width` elements, at least one.
+// `struct Vectors` of cuda/prelude.cu: a matrix of x's elements that has rows of `width` elements, at least one. A
+// thread takes a pair of vectors.
 struct KernelVectors {
-  std::uint32_t count;
+  std::uint32_t pairs = 0;
   std::uint32_t row_vectors;
+  std::uint32_t row_pairs;
   KernelDivisor by_row;
   int width;
 

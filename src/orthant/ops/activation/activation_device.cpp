@@ -16,23 +16,23 @@ namespace {
 
 const cuda::Source kActivation{"ops/activation/activation.cu", cuda::sources::activation, {"ELEMENT", "ALIGNED"}};
 const cuda::Source kPointwise{"ops/activation/pointwise.cu", cuda::sources::pointwise, {"ELEMENT", "ALIGNED"}};
-constexpr std::int64_t kVectorsOfThread = 2;  // of pointwise.cu
 
 struct KernelNames {
   const char* forward;
+  const char* dropped;
   const char* backward;
 };
 
 KernelNames pointwise_names(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::gelu:
-      return {"gelu", "gelu_gradient"};
+      return {"gelu", "gelu_dropout", "gelu_gradient"};
     case ActivationKind::gelu_tanh:
-      return {"gelu_tanh", "gelu_tanh_gradient"};
+      return {"gelu_tanh", "gelu_tanh_dropout", "gelu_tanh_gradient"};
     case ActivationKind::relu:
-      return {"relu", "relu_gradient"};
+      return {"relu", "relu_dropout", "relu_gradient"};
     default:
-      return {"silu", "silu_gradient"};
+      return {"silu", "silu_dropout", "silu_gradient"};
   }
 }
 
@@ -63,9 +63,16 @@ at::Tensor activate(ActivationKind kind, const at::Tensor& x, const DropoutGrid*
     return grid == nullptr ? out : apply_dropout(*grid, out);
   }
   const KernelVectors vectors(x, width);
-  cuda::kernel(kPointwise, pointwise_names(kind).forward,
-               {element(x), aligned(width, {x, out}) && aligned(grid) ? 1 : 0})(
-      threads_for(vectors.count, x, kVectorsOfThread), data(out), data(x), vectors, keyed_grid(grid, x.size(0)));
+  const KernelNames names = pointwise_names(kind);
+  const int is_aligned = aligned(width, {x, out}) && aligned(grid) ? 1 : 0;
+  const auto& kernel =
+      cuda::kernel(kPointwise, grid == nullptr ? names.forward : names.dropped, {element(x), is_aligned});
+  const cuda::LaunchShape shape = threads_for(vectors.pairs, x);
+  if (grid == nullptr) {
+    kernel(shape, data(out), data(x), vectors);
+  } else {
+    kernel(shape, data(out), data(x), vectors, keyed_grid(grid, x.size(0)));
+  }
   return out;
 }
 
@@ -83,8 +90,8 @@ ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x,
     const KernelVectors vectors(x, width);
     const int is_aligned = aligned(width, {x, d_activation, d_x}) && aligned(grid) ? 1 : 0;
     cuda::kernel(kPointwise, pointwise_names(kind).backward, {element(x), is_aligned})(
-        threads_for(vectors.count, x, kVectorsOfThread), data(d_x), data(d_activation), data(x), vectors,
-        wants_activation ? 1 : 0, keyed_grid(grid, x.size(0)));
+        threads_for(vectors.pairs, x), data(d_x), data(d_activation), data(x), vectors, wants_activation ? 1 : 0,
+        keyed_grid(grid, x.size(0)));
   }
   return {d_x, wants_activation ? d_activation : at::Tensor()};
 }

@@ -2,28 +2,27 @@
 // variant ELEMENT=2 ALIGNED=0: at most 64 registers
 // all ELEMENT=0,1,2 ALIGNED=0,1
 //
-// Dropout of x [rows, width], alone or added to a residual. A thread takes VECTORS vectors, a block's threads apart.
+// Dropout of x [rows, width], alone or added to a residual. A thread takes a pair of vectors.
 #define THREADS 256
-#define VECTORS 2
 
 // out = residual (where not null) + dropout(x), rounded in between.
 extern "C" __global__ void __launch_bounds__(THREADS)
     dropout_add(Element* out, const Element* x, const Element* residual, Vectors all, KeyedGrid grid) {
-  const u32 begin = blockIdx.x * (THREADS * VECTORS) + threadIdx.x;
-  uint4 kept[VECTORS], addends[VECTORS];
+  const Pair pair = own_pair(all);
+  uint4 kept[2], addends[2];
 #pragma unroll
-  for (int v = 0; v < VECTORS; ++v) {
-    kept[v] = load_vector(x, all, begin + v * THREADS);
-    if (residual != nullptr) addends[v] = load_vector(residual, all, begin + v * THREADS);
+  for (int v = 0; v < 2; ++v) {
+    kept[v] = load_vector(x, all, pair, v);
+    if (residual != nullptr) addends[v] = load_vector(residual, all, pair, v);
   }
-  float factors[VECTORS][LANE];
-  if (grid.threshold != 0) draw_vectors(grid, all, begin, THREADS, factors);
+  Draw draws[2];
+  if (grid.threshold != 0) draw_pair(grid, all, pair, draws);
 #pragma unroll
-  for (int v = 0; v < VECTORS; ++v) {
+  for (int v = 0; v < 2; ++v) {
     float a[LANE], r[LANE];
     if (grid.threshold != 0) {
       widen(kept[v], a);
-      kept[v] = dropped_vector(factors[v], a);
+      kept[v] = dropped_vector(grid, draws[v], a);
     }
     if (residual != nullptr) {
       widen(kept[v], a);
@@ -32,6 +31,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
       for (int j = 0; j < LANE; ++j) a[j] = __fadd_rn(r[j], a[j]);
       kept[v] = narrow(a);
     }
-    store_vector(out, all, begin + v * THREADS, kept[v]);
+    store_vector(out, all, pair, v, kept[v]);
   }
 }

@@ -16,7 +16,6 @@ namespace orthant::nn::device {
 namespace {
 
 const cuda::Source kDropout{"ops/dropout/dropout.cu", cuda::sources::dropout, {"ELEMENT", "ALIGNED"}};
-constexpr std::int64_t kVectorsOfThread = 2;                                    // of dropout.cu
 constexpr std::array<std::uint32_t, 2> kRoundSteps = {0x9E3779B9, 0xBB67AE85};  // of Philox's keys: base/philox.h
 
 }  // namespace
@@ -69,9 +68,8 @@ at::Tensor dropout_add(const DropoutGrid* grid, const at::Tensor& x, const at::T
   const std::int64_t width = x.size(-1), tokens = x.numel() / width;
   const KernelVectors vectors(x, width);
   const int is_aligned = aligned(width, {x, residual, out}) && aligned(grid) ? 1 : 0;
-  cuda::kernel(kDropout, "dropout_add", {element(x), is_aligned})(threads_for(vectors.count, x, kVectorsOfThread),
-                                                                  data(out), data(x), data(residual), vectors,
-                                                                  keyed_grid(grid, tokens));
+  cuda::kernel(kDropout, "dropout_add", {element(x), is_aligned})(threads_for(vectors.pairs, x), data(out), data(x),
+                                                                  data(residual), vectors, keyed_grid(grid, tokens));
   return out;
 }
 
