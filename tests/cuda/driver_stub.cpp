@@ -56,6 +56,11 @@ int cuLaunchKernel(void* /*function*/, unsigned /*x*/, unsigned /*y*/, unsigned 
   ++launches;
   return 0;
 }
+int cuLaunchKernelEx(const void* /*config*/, void* /*function*/, void** /*arguments*/, void** /*extra*/) {
+  if (current_context == nullptr) return 201;
+  ++launches;
+  return 0;
+}
 std::uint64_t stub_loads() {
   return loads;
 }

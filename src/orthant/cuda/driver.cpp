@@ -16,6 +16,25 @@ constexpr int kComputeCapabilityMajor = 75;
 constexpr int kComputeCapabilityMinor = 76;
 constexpr int kMaxDynamicSharedBytes = 8;
 
+constexpr int kEarlyStarts = 9;  // generation
+
+// CUlaunchAttribute and CUlaunchConfig of cuda.h.
+struct LaunchAttribute {
+  int id = 6;  // programmatic stream serialization
+  int padding = 0;
+  int value = 1;
+  std::array<char, 60> rest = {};
+};
+struct LaunchConfig {
+  std::array<unsigned, 3> blocks;
+  std::array<unsigned, 3> threads;
+  unsigned shared_bytes;
+  StreamHandle stream;
+  LaunchAttribute* attributes;
+  unsigned num_attributes;
+};
+static_assert(sizeof(LaunchAttribute) == 72 && sizeof(LaunchConfig) == 56);
+
 }  // namespace
 
 Driver::Driver() : library_({"libcuda.so.1"}) {
@@ -29,6 +48,7 @@ Driver::Driver() : library_({"libcuda.so.1"}) {
   library_.find(get_function_, "cuModuleGetFunction");
   library_.find(set_attribute_, "cuFuncSetAttribute");
   library_.find(launch_, "cuLaunchKernel");
+  library_.find(launch_extended_, "cuLaunchKernelEx");
   check(get_context_(&context_), "asking for the context");
 }
 
@@ -108,6 +128,16 @@ void Driver::allow_shared_bytes(Function function, std::uint32_t bytes) const {
 
 void Driver::launch(Function function, const LaunchShape& shape, void** arguments) const {
   enter_context();
+  if (shape.early && generation() >= kEarlyStarts) {
+    LaunchAttribute attribute;
+    const LaunchConfig config{.blocks = {shape.blocks, shape.blocks_y, shape.blocks_z},
+                              .threads = {shape.threads, 1, 1},
+                              .shared_bytes = shape.shared_bytes,
+                              .stream = shape.stream,
+                              .attributes = &attribute,
+                              .num_attributes = 1};
+    return check(launch_extended_(&config, function, arguments, nullptr), "starting a kernel");
+  }
   check(launch_(function, shape.blocks, shape.blocks_y, shape.blocks_z, shape.threads, 1, 1, shape.shared_bytes,
                 shape.stream, arguments, nullptr),
         "starting a kernel");

@@ -20,6 +20,9 @@ struct LaunchShape {
   std::uint32_t threads = 1;  // of a block
   std::uint32_t shared_bytes = 0;
   StreamHandle stream = nullptr;
+  // Blocks may begin while the last ones of the kernel before it on the stream, which orthant started, still run: it
+  // waits itself before it reads what that one wrote. From sm_90 on; elsewhere it begins after that one's end.
+  bool early = false;
 };
 
 class Driver {
@@ -68,6 +71,7 @@ class Driver {
   Result (*set_attribute_)(Function, int, int) = nullptr;
   Result (*launch_)(Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, StreamHandle,
                     void**, void**) = nullptr;
+  Result (*launch_extended_)(const void*, Function, void**, void**) = nullptr;
 };
 
 }  // namespace orthant::cuda

@@ -274,6 +274,8 @@ inline void ptx_cp_async_cg_shared_global(unsigned to, const void* from, unsigne
 inline void ptx_cp_async_ca_shared_global(unsigned to, const void* from, unsigned bytes, unsigned taken) {
   emulated_copy_async(to, from, bytes, taken);
 }
+inline void ptx_griddepcontrol_launch_dependents() {}
+inline void ptx_griddepcontrol_wait() {}
 inline void ptx_cp_async_commit_group() {
   emulated_commit_copies();
 }

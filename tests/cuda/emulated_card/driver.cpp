@@ -156,4 +156,14 @@ int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned 
   const std::lock_guard lock(mutex);
   return run_grid(kernel, {x, y, z}, threads, shared_bytes, arguments);
 }
+// Blocks run one after the other: a kernel that may begin early begins after the one before.
+int cuLaunchKernelEx(const void* config, void* function, void** arguments, void** extra) {
+  struct {
+    unsigned x, y, z, threads, threads_y, threads_z, shared_bytes;
+    void* stream;
+  } shape;
+  std::memcpy(&shape, config, sizeof shape);
+  return cuLaunchKernel(function, shape.x, shape.y, shape.z, shape.threads, shape.threads_y, shape.threads_z,
+                        shape.shared_bytes, shape.stream, arguments, extra);
+}
 }

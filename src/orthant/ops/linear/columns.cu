@@ -6,9 +6,21 @@
 
 #define SLOTS 8  // warps of a block
 
-// sums[part][column] over rows_of_part neighbours: a block takes 32 vectors of columns, its warp s the rows s, s +
-// SLOTS,
-// ... of the part, and the warps' sums are added in order.
+// A kernel that is started early (LaunchShape) begins when all blocks of the one before came here or ended, and waits
+// for its end and what it wrote where it reads that.
+DEVICE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// sums[part][column] over rows_of_part neighbours: a block takes 32 vectors of columns, its warp s the rows s,
+// s + SLOTS, ... of the part, and the warps' sums are added in order.
 extern "C" __global__ void __launch_bounds__(32 * SLOTS, 4)
     sum_parts(float* sums, const Element* x, int rows, int width, int rows_of_part) {
   __shared__ float shared[SLOTS][32][LANE + 1];
@@ -38,6 +50,7 @@ extern "C" __global__ void __launch_bounds__(32 * SLOTS, 4)
 #pragma unroll
     for (int j = 0; j < LANE; ++j) sum[j] += a[j];
   }
+  let_next_begin();
 #pragma unroll
   for (int j = 0; j < LANE; ++j) shared[slot][lane][j] = sum[j];
   __syncthreads();
@@ -56,20 +69,24 @@ struct Columns {
   int adds;
 };
 
-// A block takes ACROSS vectors of columns of one of the matrices. Row r is added by slot r % TALL, slots of a warp are
-// added in pairs, and the warps' sums in order.
+// A block of N threads takes ACROSS vectors of columns of one of the matrices. Row r is added by slot r % (N / ACROSS),
+// slots of a warp are added in pairs, and the warps' sums in order. It may begin before the kernel that writes the
+// matrices ends, and what wrote `out` has ended before that one begins.
 #define ACROSS 4
-#define TALL (1024 / ACROSS)
 extern "C" __global__ void __launch_bounds__(1024) sum_columns(Columns first, Columns second, int rows, int width) {
   __shared__ float sums[32][ACROSS * LANE];
   const Columns matrix = blockIdx.y == 0 ? first : second;
-  const int lane = threadIdx.x % ACROSS, slot = threadIdx.x / ACROSS;
+  const int lane = threadIdx.x % ACROSS, tall = blockDim.x / ACROSS;
   const int at = (blockIdx.x * ACROSS + lane) * LANE;
+  const int column = blockIdx.x * ACROSS * LANE + threadIdx.x;
+  const bool writes = threadIdx.x < ACROSS * LANE && column < width;
+  const float before = writes && matrix.adds ? matrix.out[column] : 0.0f;
   float sum[LANE];
 #pragma unroll
   for (int j = 0; j < LANE; ++j) sum[j] = 0;
+  await_previous();
 #pragma unroll 4
-  for (int row = slot; row < rows; row += TALL) {
+  for (int row = threadIdx.x / ACROSS; row < rows; row += tall) {
     float a[LANE];
     widen(load_vector(matrix.x + (i64)row * width, at, width), a);
 #pragma unroll
@@ -82,10 +99,9 @@ extern "C" __global__ void __launch_bounds__(1024) sum_columns(Columns first, Co
     if ((threadIdx.x & 31) < ACROSS) sums[threadIdx.x >> 5][lane * LANE + j] = sum[j];
   }
   __syncthreads();
-  const int column = blockIdx.x * ACROSS * LANE + threadIdx.x;
-  if (threadIdx.x >= ACROSS * LANE || column >= width) return;
+  if (!writes) return;
   float total = 0;
-#pragma unroll
-  for (int s = 0; s < 32; ++s) total += sums[s][threadIdx.x];
-  matrix.out[column] = matrix.adds ? matrix.out[column] + total : total;
+#pragma unroll 8
+  for (int s = 0; s < blockDim.x / 32; ++s) total += sums[s][threadIdx.x];
+  matrix.out[column] = matrix.adds ? before + total : total;
 }

@@ -29,14 +29,19 @@ Columns columns_of(const ColumnSums& sums) {
   return {data<float>(sums.out), data(sums.x), sums.adds ? 1 : 0};
 }
 
-// Of matrices of one shape and dtype.
-void sum_in_one_stage(const ColumnSums& first, const ColumnSums* second) {
+// Of matrices of one shape and dtype. Few rows take fewer threads, which a block begins and ends sooner with.
+struct Stage {
+  std::uint32_t threads = 1024;
+  bool early = false;  // as LaunchShape has it
+};
+void sum_in_one_stage(const ColumnSums& first, const ColumnSums* second, const Stage& stage = {}) {
   const at::Tensor& x = first.x;
   const std::int64_t of_block = kVectorsOfBlock * lane(x);
   const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>((x.size(1) + of_block - 1) / of_block),
                                 .blocks_y = second == nullptr ? 1U : 2U,
-                                .threads = 1024,
-                                .stream = stream(x)};
+                                .threads = stage.threads,
+                                .stream = stream(x),
+                                .early = stage.early};
   const int is_aligned = aligned(x.size(1), {x, second == nullptr ? at::Tensor() : second->x}) ? 1 : 0;
   cuda::kernel(kColumns, "sum_columns", {element(x), is_aligned})(
       shape, columns_of(first), second == nullptr ? Columns() : columns_of(*second), static_cast<int>(x.size(0)),
@@ -69,8 +74,8 @@ bool serves_columns(const at::Tensor& x) {
 
 void add_column_sums(const ColumnSums& sums) {
   if (sums.x.size(1) == 0) return;
-  const at::Tensor x = sums.x.size(0) <= kRowsOfOneStage ? sums.x : sum_parts(sums.x);
-  sum_in_one_stage({sums.out, x, sums.adds}, nullptr);
+  if (sums.x.size(0) <= kRowsOfOneStage) return sum_in_one_stage(sums, nullptr);
+  sum_in_one_stage({sums.out, sum_parts(sums.x), sums.adds}, nullptr, {.threads = 256, .early = true});
 }
 
 void add_column_sums(const ColumnSums& first, const ColumnSums& second) {
