@@ -11,12 +11,12 @@
 #define ROWS (THREADS / (32 * WARPS))  // of a block at a time
 // Blocks of a backward of an SM at a time, at least, and whether it loads the residual with the row: as far as threads
 // have registers. See layer_blocks().
-#define MANY (VECTORS <= 3 && (PARTS != 7 || __CUDA_ARCH__ == 900))
+#define MANY (VECTORS <= 3 && !(PARTS == 7 && __CUDA_ARCH__ >= 1000))
 #define FEW (VECTORS == 4 && PARTS == 7 && __CUDA_ARCH__ >= 1000)
 #define BLOCKS (!ALIGNED || THREADS != 128 ? 1 : MANY ? 4 : FEW ? 2 : 3)
-#define KEEPS_RESIDUAL (!AHEAD && WARPS <= 8 && !(VECTORS == 3 && PARTS == 7 && WARPS > 1))
-// Whether a row's vectors come through shared memory, AHEAD rows under way: a lane reads what it copied itself.
-#define AHEAD (ALIGNED && WARPS == 1 ? 2 : 0)
+#define KEEPS_RESIDUAL (WARPS <= 8 && !(VECTORS == 3 && PARTS == 7 && WARPS > 1))
+// Whether it loads a row's vectors as soon as those of the row before were used, where that takes no more registers.
+#define LOADS_AHEAD (ELEMENT == 0 && ALIGNED && WARPS == 1 && __CUDA_ARCH__ < 1000)
 
 // Whether element j of a vector at `at` lies in the row.
 DEVICE bool in_row(int at, int j, int width) {
@@ -99,12 +99,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     layer_backward(Element* gx, Element* dropped, float* sums, const Element* gy, const Element* x,
                    const float* statistics, const Element* weight, const Element* residual, int rows, int width,
                    int rows_per_block, KeyedGrid grid) {
-#if AHEAD
-  extern __shared__ uint4 copies[];  // [gy, x and where there is one the residual][AHEAD][VECTORS][THREADS]
-  float* const scratch = nullptr;
-#else
   __shared__ float scratch[THREADS / 32];
-#endif
   const int lane = threadIdx.x % (32 * WARPS);
   const int slot = threadIdx.x / (32 * WARPS);
   const int begin = blockIdx.x * rows_per_block;
@@ -117,72 +112,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     for (int j = 0; j < LANE; ++j) columns[0][v][j] = columns[1][v][j] = 0;
   }
 #endif
-  float2 moments;
-  const auto load_moments = [&](int row) { moments = *reinterpret_cast<const float2*>(statistics + 2 * (i64)row); };
-  const auto place_of_vector = [&](int v) { return (v * 32 * WARPS + lane) * LANE; };
-#if PARTS & 1
-  // The share of one element is worth a register where others are free.
-  const float share = AHEAD ? 1.0f / (float)width : 0.0f;
-  const auto mean_of = [&](float sum) { return AHEAD ? sum * share : sum / (float)width; };
-#endif
-#if AHEAD
-  const auto copied = [&](int matrix, int place, int v) -> uint4& {
-    return copies[((matrix * AHEAD + place) * VECTORS + v) * THREADS + threadIdx.x];
-  };
-  const auto copy = [&](const Element* from, int matrix, int row, int place) {
-#pragma unroll
-    for (int v = 0; v < VECTORS; ++v) {
-      const int at = place_of_vector(v);
-      copy_chunk(shared_address(&copied(matrix, place, v)), from + (i64)row * width + at, at < width);
-    }
-  };
-  const auto copy_row = [&](int row, int place) {
-    if (row < end) {
-      copy(gy, 0, row, place);
-      copy(x, 1, row, place);
-      if (PARTS & 1 && residual != nullptr) copy(residual, 2, row, place);
-    }
-    end_copies();
-  };
-  for (int place = 0; place < AHEAD; ++place) copy_row(begin + slot + place * ROWS, place);
-  if (begin + slot < end) load_moments(begin + slot);
-  int place = 0;
-  const auto row_g = [&](int v) { return copied(0, place, v); };
-  const auto row_x = [&](int v) { return copied(1, place, v); };
-#else
   uint4 kept_g[VECTORS], kept_x[VECTORS];
 #if PARTS & 1 && KEEPS_RESIDUAL
   uint4 kept_r[VECTORS];
 #endif
-  const auto row_g = [&](int v) { return kept_g[v]; };
-  const auto row_x = [&](int v) { return kept_x[v]; };
+  float2 moments;
+  const auto load_moments = [&](int row) { moments = *reinterpret_cast<const float2*>(statistics + 2 * (i64)row); };
+  const auto load = [&](int row, int v) {
+    const i64 first = (i64)row * width;
+    const int at = (v * 32 * WARPS + lane) * LANE;
+    kept_g[v] = load_vector(gy + first, at, width);
+    kept_x[v] = load_vector(x + first, at, width);
+#if PARTS & 1 && KEEPS_RESIDUAL
+    if (residual != nullptr) kept_r[v] = load_vector(residual + first, at, width);
+#endif
+  };
+  const auto load_row = [&](int row) {
+#pragma unroll
+    for (int v = 0; v < VECTORS; ++v) load(row, v);
+    load_moments(row);
+  };
+#if LOADS_AHEAD
+  load_row(begin + slot < end ? begin + slot : begin);
 #endif
   for (int from = begin; from < end; from += ROWS) {
     const bool inside = from + slot < end;
     const int row = inside ? from + slot : begin;
     const i64 first = (i64)row * width;
-#if AHEAD
-    if (!inside) break;
-#if PARTS & 4
-    Draw draws[VECTORS] = {};
-    if (grid.threshold != 0) {
-      const u64 stream = stream_of(grid), block = block_of_row(grid, row);
-#pragma unroll
-      for (int v = 0; v < VECTORS; ++v) draws[v] = draw_vector(grid, stream, block, place_of_vector(v));
-    }
-#endif
-    await_copies<AHEAD - 1>();
-    keep_order();
-#else
-#pragma unroll
-    for (int v = 0; v < VECTORS; ++v) {
-      kept_g[v] = load_vector(gy + first, place_of_vector(v), width);
-      kept_x[v] = load_vector(x + first, place_of_vector(v), width);
-#if PARTS & 1 && KEEPS_RESIDUAL
-      if (residual != nullptr) kept_r[v] = load_vector(residual + first, place_of_vector(v), width);
-#endif
-    }
-    load_moments(row);
+#if !LOADS_AHEAD
+    load_row(row);
 #endif
     const float mean = moments.x, rstd = moments.y;
 #if PARTS & 1
@@ -190,9 +148,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
       float a[LANE], g[LANE], w[LANE];
-      widen(row_x(v), a);
-      widen(row_g(v), g);
-      widen(load_vector(weight, place_of_vector(v), width), w);
+      widen(kept_x[v], a);
+      widen(kept_g[v], g);
+      widen(load_vector(weight, (v * 32 * WARPS + lane) * LANE, width), w);
 #pragma unroll
       for (int j = 0; j < LANE; ++j) {
         const float scaled = g[j] * w[j];
@@ -200,26 +158,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         dot = fmaf(scaled, a[j] - mean, dot);
       }
     }
-    const float mean_g = mean_of(row_sum<WARPS>(sum, scratch));
-    const float mean_gn = mean_of(row_sum<WARPS>(dot, scratch) * rstd);
+    const float mean_g = row_sum<WARPS>(sum, scratch) / (float)width;
+    const float mean_gn = row_sum<WARPS>(dot, scratch) * rstd / (float)width;
 #endif
-#if AHEAD
+#if LOADS_AHEAD
     if (row + ROWS < end) load_moments(row + ROWS);
-    keep_order();  // a row is read twice, and takes no registers in between
-#else
+#endif
     if (!inside) continue;
 #if PARTS & 4
     const u64 block = block_of_row(grid, row);
 #endif
-#endif
 #pragma unroll
     for (int v = 0; v < VECTORS; ++v) {
-      const int at = place_of_vector(v);
+      const int at = (v * 32 * WARPS + lane) * LANE;
       float a[LANE], g[LANE];
-      widen(row_x(v), a);
-      widen(row_g(v), g);
+      widen(kept_x[v], a);
+      widen(kept_g[v], g);
 #pragma unroll
       for (int j = 0; j < LANE; ++j) a[j] = (a[j] - mean) * rstd;
+#if LOADS_AHEAD && !(PARTS & 1)
+      if (row + ROWS < end) load(row + ROWS, v);
+#endif
 #if PARTS & 2
 #pragma unroll
       for (int j = 0; j < LANE; ++j) {
@@ -234,9 +193,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       for (int j = 0; j < LANE; ++j) g[j] = rstd * (fmaf(g[j], w[j], -mean_g) - a[j] * mean_gn);
       if (residual != nullptr) {
         float r[LANE];
-#if AHEAD
-        widen(copied(2, place, v), r);
-#elif KEEPS_RESIDUAL
+#if KEEPS_RESIDUAL
         widen(kept_r[v], r);
 #else
         widen(load_vector(residual + first, at, width), r);
@@ -245,37 +202,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
         for (int j = 0; j < LANE; ++j) g[j] = __fadd_rn(r[j], g[j]);
       }
+#if LOADS_AHEAD
+      if (row + ROWS < end) load(row + ROWS, v);
+#endif
       const uint4 result = narrow(g);
       store_vector(gx + first, at, width, result);
 #if PARTS & 4
       uint4 kept_result = result;
       if (grid.threshold != 0) {
         widen(result, g);
-#if AHEAD
-        kept_result = dropped_vector(grid, draws[v], g);
-#else
         kept_result = dropped_vector(grid, block, at, g);
-#endif
       }
       store_vector(dropped + first, at, width, kept_result);
 #endif
 #endif
     }
-#if AHEAD
-    keep_order();
-    copy_row(row + AHEAD * ROWS, place);
-    place = (place + 1) % AHEAD;
-#endif
   }
 #if PARTS & 2
   // Slots hand their sums on through shared memory, one vector of columns after the other.
-#if AHEAD
-  typedef float Shared[32 * WARPS][LANE + 1];
-  Shared* const shared = reinterpret_cast<Shared*>(copies);  // in the place of rows, which are larger
-  await_copies<0>();
-#else
   __shared__ float shared[ROWS][32 * WARPS][LANE + 1];
-#endif
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
 #pragma unroll

@@ -30,13 +30,6 @@ std::int64_t layer_blocks(const RowShape& row) {
   return 132 * (row.vectors <= 3 ? 4 : 3);
 }
 
-// Of a backward's block: rows under way, AHEAD of layer_norm.cu for each of its warps, where a row lies in one of them.
-std::uint32_t shared_bytes(const RowShape& row, bool is_aligned, bool has_residual) {
-  constexpr int kAhead = 2, kVectorBytes = 16;
-  if (!is_aligned || row.warps > 1) return 0;
-  return static_cast<std::uint32_t>((has_residual ? 3 : 2) * kAhead * row.vectors * row.threads() * kVectorBytes);
-}
-
 // `sum` is written where there is a residual.
 Normalized layer_forward(const at::Tensor& sum, const at::Tensor& x, const at::Tensor& residual,
                          const DropoutGrid* grid, const at::Tensor& weight, const at::Tensor& bias, double eps) {
@@ -88,10 +81,8 @@ NormGradients layer_norm_backward(const at::Tensor& gy, const NormInput& input, 
   const bool borders = aligned(width, {gy, input.x, input.weight, residual, out.x, out.dropped});
   const int is_aligned = borders && (!drops || aligned(grid)) ? 1 : 0;
   const int wanted = (parts.input ? kInput : 0) | (parts.weights ? kWeights : 0) | (drops ? kDropped : 0);
-  const bool adds = parts.input && residual.defined();
   const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>(blocks.blocks),
                                 .threads = static_cast<std::uint32_t>(row.threads()),
-                                .shared_bytes = shared_bytes(row, is_aligned != 0, adds),
                                 .stream = stream(gy)};
   cuda::kernel(kLayerNorm, "layer_backward", {element(gy), is_aligned, row.vectors, row.warps, wanted})(
       shape, data(out.x), data(out.dropped), data(sums), data(gy), data(input.x), data(input.statistics),
