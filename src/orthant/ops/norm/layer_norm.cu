@@ -9,6 +9,7 @@
 // are float32; per row and per column they have one order. What parts would store between them is rounded in between.
 #define THREADS (WARPS > 4 ? 32 * WARPS : 128)
 #define ROWS (THREADS / (32 * WARPS))  // of a block at a time
+#define TOGETHER (THREADS == 128 ? VECTORS : 1)
 // Blocks of a backward of an SM at a time, at least, and whether it loads the residual with the row: as far as threads
 // have registers. See layer_blocks().
 #define MANY (VECTORS <= 3 && !(PARTS == 7 && __CUDA_ARCH__ >= 1000))
@@ -158,7 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         dot = fmaf(scaled, a[j] - mean, dot);
       }
     }
-    const float mean_g = row_sum<WARPS>(sum, scratch) / (float)width;
+    const float mean_g = row_sum<WARPS>(sum, scratch) * fast_reciprocal((float)width);
     const float mean_gn = row_sum<WARPS>(dot, scratch) * rstd / (float)width;
 #endif
 #if LOADS_AHEAD
@@ -219,18 +220,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     }
   }
 #if PARTS & 2
-  // Slots hand their sums on through shared memory, one vector of columns after the other.
-  __shared__ float shared[ROWS][32 * WARPS][LANE + 1];
+  // Slots hand their sums on through shared memory, TOGETHER vectors of columns at a time.
+  __shared__ float shared[ROWS][TOGETHER * 32 * WARPS][LANE + 1];
 #pragma unroll
   for (int s = 0; s < 2; ++s) {
 #pragma unroll
-    for (int v = 0; v < VECTORS; ++v) {
+    for (int first = 0; first < VECTORS; first += TOGETHER) {
       __syncthreads();
 #pragma unroll
-      for (int j = 0; j < LANE; ++j) shared[slot][lane][j] = columns[s][v][j];
+      for (int v = 0; v < TOGETHER; ++v) {
+#pragma unroll
+        for (int j = 0; j < LANE; ++j) shared[slot][v * 32 * WARPS + lane][j] = columns[s][first + v][j];
+      }
       __syncthreads();
-      for (int i = threadIdx.x; i < 32 * WARPS * LANE; i += THREADS) {
-        const int at = v * 32 * WARPS * LANE + i;
+#pragma unroll 2
+      for (int i = threadIdx.x; i < TOGETHER * 32 * WARPS * LANE; i += THREADS) {
+        const int at = first * 32 * WARPS * LANE + i;
         float sum = 0;
 #pragma unroll
         for (int r = 0; r < ROWS; ++r) sum += shared[r][i / LANE][i % LANE];
