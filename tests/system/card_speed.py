@@ -188,7 +188,7 @@ def bench_kernels(c):
 
 
 MIXTRAL = ("model.kind=mixtral", "model.hidden_size=2048", "model.intermediate_size=4096", "model.num_hidden_layers=12", "model.num_attention_heads=32",
-           "model.num_key_value_heads=8", "model.vocab_size=8192", "model.max_position_embeddings=2048", "model.num_local_experts=8",
+           "model.num_key_value_heads=2", "model.vocab_size=8192", "model.max_position_embeddings=2048", "model.num_local_experts=8",
            "model.num_experts_per_tok=2", "data.sequence_length=2048", "train.global_batch_size=4", "precision.compute=bfloat16")
 TINY_MIXTRAL = (*TINY_LLAMA[:-3], "precision.compute=float32", "precision.master=float32")
 MIXTRAL_PEER = ("--device", "cuda", "--dtype", "bfloat16", "--rows", 4, "--sequence", 2048, "--hidden", 2048, "--inner", 4096, "--layers", 12, "--steps", 8)
