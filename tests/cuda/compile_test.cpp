@@ -33,14 +33,18 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
-// With the part that it includes, as the program carries it.
+// With the parts that it includes, as the program carries it: beside it, or by their path in src/orthant.
 std::string whole_source(const std::string& path) {
-  static const std::regex kInclude("#include \"([a-z_]+\\.inc)\"");
-  const std::string text = read(path);
-  std::smatch match;
-  if (!std::regex_search(text, match, kInclude)) return text;
-  const auto part = read((std::filesystem::path(path).parent_path() / match[1].str()).string());
-  return match.prefix().str() + part + match.suffix().str();
+  static const std::regex kInclude("#include \"([a-z_/]+\\.inc)\"");
+  const std::string root = path.substr(0, path.rfind("/src/orthant/")) + "/src/orthant/";
+  std::string text = read(path);
+  for (std::smatch match; std::regex_search(text, match, kInclude);) {
+    const std::string by_root = root + match[1].str();
+    const auto beside = std::filesystem::path(path).parent_path() / match[1].str();
+    const auto part = read(std::filesystem::exists(by_root) ? by_root : beside.string());
+    text = match.prefix().str() + part + match.suffix().str();
+  }
+  return text;
 }
 
 std::vector<std::string> source_files() {

@@ -162,6 +162,7 @@ def kernel_rows():
     for size in ("8 x 128", "32 x 128", "256 x 128", "32 x 512"):
         for way in ("forward", "backward", "forward, cuDNN's own", "backward, cuDNN's own"):
             rows.append({"kernel": f"attention + dropout of {size} {way}", "median_seconds": 1e-4})
+    rows.append({"kernel": "8 experts x 4,096 rows, 2048 x 4096: forward, library", "median_seconds": 7.5e-4, "tflops": 733})
     return {"rows": rows}
 
 
@@ -181,10 +182,13 @@ def bench_kernels(c):
     ring, whole = (sum(row["median_seconds"] for name, row in rows.items() if "32768 tokens" in name and name.endswith(tail))
                    for tail in ("blocks of a ring of 4 ranks", "one call"))
     c.at_most(32, f"attention of 32,768 tokens, forward + backward, by the blocks of a ring beside one call ({whole * 1e3:.2f} ms)", 1.1, ring / whole, "times")
+    for name, row in rows.items():
+        if "tflops" in row:
+            c.tell(33, name, "", f"{row['median_seconds'] * 1e6:.0f} us, {row['tflops']:.0f} TFLOP/s")
 
 
 MIXTRAL = ("model.kind=mixtral", "model.hidden_size=2048", "model.intermediate_size=4096", "model.num_hidden_layers=12", "model.num_attention_heads=32",
-           "model.num_key_value_heads=8", "model.vocab_size=8192", "model.max_position_embeddings=2048", "model.num_local_experts=8",
+           "model.num_key_value_heads=2", "model.vocab_size=8192", "model.max_position_embeddings=2048", "model.num_local_experts=8",
            "model.num_experts_per_tok=2", "data.sequence_length=2048", "train.global_batch_size=4", "precision.compute=bfloat16")
 TINY_MIXTRAL = (*TINY_LLAMA[:-3], "precision.compute=float32", "precision.master=float32")
 MIXTRAL_PEER = ("--device", "cuda", "--dtype", "bfloat16", "--rows", 4, "--sequence", 2048, "--hidden", 2048, "--inner", 4096, "--layers", 12, "--steps", 8)
@@ -202,8 +206,13 @@ def experts(c):
     their_gib = fastest["device_mib"] / 1024
     beside = f"transformers ({fastest['experts']}: {fastest['step_ms']['median']:.0f} ms, {their_gib:.1f} GiB)"
     c.at_most(33, f"8 experts, 12 layers, b4 s2048 beside {beside}: time", 0.45, milliseconds(ours) / fastest["step_ms"]["median"], "times")
+    c.tell(33, "8 experts: steps played back as a graph", "", f"{ours[0]['graphs']['played']}, {ours[0]['graphs']['recorded']} graphs")
     c.at_most(33, "8 experts: memory", 0.95, gib(ours) / their_gib, "times")
     c.at_most(33, "8 experts, bf16_remainder: memory", 0.87, gib(remainder) / their_gib, "times")
+    kernels = step(c, config, MIXTRAL, TINY_MIXTRAL, steps=5, kernels=True)["kernels"]
+    shares = ", ".join(f"{kind} {share:.1%}" for kind, share in kernels["shares"].items())
+    c.tell(33, "8 experts: gaps and shares of a step", "", f"gaps {kernels['gaps']:.1%}; {shares}")
+    c.tell(33, "8 experts: calls that make the host wait inside of a step", "none", kernels["waits"] or "none", not kernels["waits"])
 
 
 def mean_share(lengths):

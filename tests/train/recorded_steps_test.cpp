@@ -11,6 +11,7 @@
 #include "base/error_text.h"
 #include "orthant/base/error.h"
 #include "orthant/train/step_recorder.h"
+#include "training_ranks.h"
 
 namespace orthant {
 namespace {
@@ -228,6 +229,28 @@ TEST(StepRecorder, SaysWhichExchangesCannotBeRecorded) {
   EXPECT_EQ(why("dp=2"), "2 ranks exchange within a step, over nccl: train.cuda_graph=on records them");
   options.pad_to_longest = true;
   EXPECT_EQ(why("dp=2"), "each rank has lengths of its own, and all must record alike");
+}
+
+// Kernels multiply rows of all experts without anybody waiting for counts.
+TEST(StepRecorder, ExpertsNeedTheHostWhereNoKernelMultipliesThem) {
+  const auto why = [](DType compute, const char* mesh, const std::vector<std::string>& settings = {}) {
+    std::vector<std::string> all = {
+        "model.kind=mixtral",        "model.hidden_size=32",        "model.intermediate_size=48",
+        "model.num_hidden_layers=1", "model.num_attention_heads=4", "model.num_key_value_heads=2",
+        "model.vocab_size=53",       "model.num_local_experts=4",   "data.kind=tokens",
+        "data.sequence_length=16"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    const auto config = small_config("", all, {mesh, 0});
+    return experts_obstacle(compute, run_spec(config), config.mesh);
+  };
+  EXPECT_EQ(why(DType::bfloat16, "dp=1"), "");
+  EXPECT_EQ(why(DType::float16, "dp=1", {"model.capacity_factor=1.25"}), "");
+  EXPECT_EQ(why(DType::bfloat16, "tp=2"), "");
+  EXPECT_EQ(why(DType::bfloat16, "dp=2,ep=2"), "ranks of ep are told on the host how many rows travel");
+  EXPECT_EQ(why(DType::float32, "dp=1"),
+            "no kernel multiplies rows of 4 experts by weights of 96 x 32 in float32, so the host counts them");
+  EXPECT_EQ(why(DType::bfloat16, "dp=1", {"model.intermediate_size=42"}),
+            "no kernel multiplies rows of 4 experts by weights of 84 x 32 in bfloat16, so the host counts them");
 }
 
 TEST(StepInputs, ShapesTellRowsFieldsAndPlacesApart) {

@@ -56,6 +56,16 @@ constexpr const char* kTowers = R"({
  "train": {"global_batch_size": 8}
 })";
 
+// Every layer has experts.
+constexpr const char* kMixtral = R"({
+ "model": {"kind": "mixtral", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+           "num_key_value_heads": 2, "intermediate_size": 256, "vocab_size": 512, "max_position_embeddings": 128,
+           "num_local_experts": 4, "num_experts_per_tok": 2},
+ "data": {"kind": "tokens", "sequence_length": 64, "samples": 200},
+ "precision": {"compute": "bfloat16"},
+ "train": {"global_batch_size": 8}
+})";
+
 // Makes every call of ATen that waits for the device throw.
 class NoWaiting {
  public:
@@ -64,15 +74,23 @@ class NoWaiting {
 };
 
 TEST(StepOnACard, WaitsForNothing) {
-  for (const auto& settings :
-       std::vector<std::vector<std::string>>{{},
-                                             {"parallel.microbatches=2", "optimizer.clip=1"},
-                                             {"precision.master=bf16_remainder"},
-                                             {"precision.compute=float16"},
-                                             {"train.cuda_graph=off"},
-                                             {"train.join_head_and_loss=off", "optimizer.kind=sgd"}}) {
+  struct Case {
+    const char* model;
+    std::vector<std::string> settings;
+  };
+  for (const auto& [model, settings] :
+       std::vector<Case>{{kLlama, {}},
+                         {kLlama, {"parallel.microbatches=2", "optimizer.clip=1"}},
+                         {kLlama, {"precision.master=bf16_remainder"}},
+                         {kLlama, {"precision.compute=float16"}},
+                         {kLlama, {"train.cuda_graph=off"}},
+                         {kLlama, {"train.join_head_and_loss=off", "optimizer.kind=sgd"}},
+                         {kMixtral, {}},
+                         {kMixtral, {"train.cuda_graph=off", "precision.compute=float16"}},
+                         {kMixtral, {"train.cuda_graph=off", "model.capacity_factor=1.25"}},
+                         {kMixtral, {"train.cuda_graph=off", "model.router_bias_update_rate=0.001"}}}) {
     SCOPED_TRACE(testing::PrintToString(settings));
-    auto config = llama(settings);
+    auto config = config_of(model, settings);
     const auto data = make_run_data(config);
     const auto trainer = make_trainer(config);
     const auto loader = make_loader(config, data, 0);
@@ -120,6 +138,11 @@ TEST(StepOnACard, HasTheSameBitsRecordedAndNot) {
                                                          {kLlama, {"precision.compute=float16"}},
                                                          {kLlama, {"precision.master=bf16_remainder"}},
                                                          {kLlama, {"train.join_head_and_loss=off"}},
+                                                         {kMixtral, {}},
+                                                         {kMixtral, {"parallel.microbatches=2"}},
+                                                         {kMixtral, {"precision.compute=float16"}},
+                                                         {kMixtral, {"model.capacity_factor=1.25"}},
+                                                         {kMixtral, {"model.router_bias_update_rate=0.001"}},
                                                          {kTowers, {}},
                                                          {kTowers, {"parallel.microbatches=2"}}}) {
     SCOPED_TRACE(testing::PrintToString(settings));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "orthant/base/error.h"
@@ -24,6 +25,8 @@
 #include "orthant/ops/cross_entropy/cross_entropy.h"
 #include "orthant/ops/dropout/dropout_device.h"
 #include "orthant/ops/embedding/embedding_table.h"
+#include "orthant/ops/experts/expert_products.h"
+#include "orthant/ops/experts/expert_rows.h"
 #include "orthant/ops/linear/columns.h"
 #include "orthant/ops/linear/projection.h"
 #include "orthant/ops/norm/norm_formulas.h"
@@ -46,6 +49,7 @@ struct Piece {
   std::string name;
   double bytes = 0;  // that it must read and write; 0: only its time is told
   std::function<void()> call;
+  double flops = 0;  // of products; 0: it is not told
   std::vector<double> seconds = {};
 };
 
@@ -61,6 +65,7 @@ class Kernels {
     add_embedding();
     add_loss();
     add_encoder();
+    add_experts();
     for (const auto& [rows, sequence] :
          {std::pair(8, 128), std::pair(32, 128), std::pair(256, 128), std::pair(32, 512)})
       add_attention(rows, sequence);
@@ -189,6 +194,41 @@ class Kernels {
     }
   }
 
+  // 8 experts with equal loads: their products, ours beside the library's grouped ones, and what lies between.
+  void add_experts() {
+    using nn::device::GroupedBy;
+    constexpr std::int64_t kExperts = 8, kRows = 32768, kIn = 2048, kOut = 4096, kPerToken = 2;
+    const auto whole = options_.dtype(at::kLong);
+    const nn::HeldRows held{at::full({kExperts}, kRows / kExperts, whole)};
+    const auto weight = values({kExperts * kOut, kIn}), x = values({kRows, kIn}), gy = values({kRows, kOut});
+    const auto gradient = std::make_shared<nn::Parameter>();
+    gradient->gradient = at::zeros(weight.sizes(), options_.dtype(at::kFloat));
+    const auto add_products = [&](const char* what, std::function<void()> call) {
+      add(fmt::format("8 experts x 4,096 rows, 2048 x 4096: {}", what), 0, std::move(call));
+      pieces_.back().flops = 2.0 * kRows * kIn * kOut;
+    };
+    const auto add_ways = [&](GroupedBy by, const std::string& who) {
+      add_products(("forward, " + who).c_str(), [=] { nn::device::expert_products(x, held, weight, by); });
+      add_products(("input gradient, " + who).c_str(), [=] { nn::device::expert_products_back(gy, held, weight, by); });
+    };
+    add_ways(GroupedBy::library, "library");
+    add_ways(GroupedBy::kernel, "ours");
+    for (const bool fresh : {true, false}) {
+      add_products(fresh ? "weight gradient, written" : "weight gradient, added", [=] {
+        gradient->fresh = fresh;
+        nn::device::add_expert_gradients(*gradient, gy, x, held);
+      });
+    }
+    const auto slots = at::randperm(kRows, whole), places = slots.argsort().view({-1, kPerToken});
+    const auto tokens = values({kRows / kPerToken, kIn}), weights = at::rand({kRows, 1}, options_.dtype(at::kFloat));
+    const auto gates = values({kRows, 2 * kOut});
+    add("rows of experts laid", bytes_of({x, x}), [=] { nn::device::rows_of_tokens(tokens, slots, kPerToken); });
+    add("rows of experts added up", bytes_of({x, tokens}), [=] { nn::device::sums_of_rows(x, places); });
+    add("activation of experts forward", bytes_of({gates, gy}), [=] { nn::device::expert_activation(gates, weights); });
+    add("activation of experts backward, activation again", bytes_of({gates, gy, gates, gy}),
+        [=] { nn::device::expert_activation_gradient(gy, gates, weights, true, gy); });
+  }
+
   // With dropout, over 12 heads of 64 channels, beside cuDNN's own dropout.
   void add_attention(std::int64_t rows, std::int64_t sequence) {
     constexpr std::int64_t kHeads = 12, kSize = 64;
@@ -288,14 +328,19 @@ void print(const std::vector<Piece>& pieces, bool json) {
   const auto seconds = [](const Piece& piece) { return quantile(piece.seconds, 0.5); };
   const double copied = pieces.front().bytes / seconds(pieces.front());
   auto rows = nlohmann::ordered_json::array();
-  std::vector<TableLine> lines = {{"kernel", "bytes", "time", "TB/s", "share of copy"}};
+  std::vector<TableLine> lines = {{"kernel", "bytes", "time", "rate", "share of copy"}};
   for (const auto& piece : pieces) {
     const double rate = piece.bytes / seconds(piece);
     const bool told = piece.bytes > 0;
     rows.push_back({{"kernel", piece.name}, {"median_seconds", seconds(piece)}});
     if (told) rows.back().update({{"bytes", piece.bytes}, {"share_of_copy", rate / copied}});
+    const double tflops = piece.flops / seconds(piece) / 1e12;
+    if (piece.flops > 0) rows.back()["tflops"] = tflops;
     lines.push_back({piece.name, told ? format_bytes(static_cast<std::int64_t>(piece.bytes)) : "",
-                     format_seconds(seconds(piece)), told ? fmt::format("{:.2f}", rate / 1e12) : "",
+                     format_seconds(seconds(piece)),
+                     told              ? fmt::format("{:.2f} TB/s", rate / 1e12)
+                     : piece.flops > 0 ? fmt::format("{:.0f} TFLOP/s", tflops)
+                                       : "",
                      told ? fmt::format("{:.0f}%", 100 * rate / copied) : ""});
   }
   if (json) {

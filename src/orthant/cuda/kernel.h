@@ -1,10 +1,10 @@
 // Kernels of a CUDA device, by source, function and variant: compiled on first use, kept on disk, started on a stream.
 //
 // Note [Device kernels]: a source is a `.cu` file beside the functions it serves, embedded in the program as text
-// (cmake/OrthantKernels.cmake) behind prelude.cu, which all share. It includes at most a part beside it. Macros choose
-// a variant: the element type, sizes that are worth a specialisation. A variant is compiled by NVRTC for the card at
-// hand, so building orthant needs no CUDA toolkit. The first lines of a source name its worst variants with the
-// registers they may take, and all that there are; a test compiles the worst for several architectures on machines
+// (cmake/OrthantKernels.cmake) behind prelude.cu, which all share. It includes parts (.inc) beside it or in cuda/.
+// Macros choose a variant: the element type, sizes that are worth a specialisation. A variant is compiled by NVRTC for
+// the card at hand, so building orthant needs no CUDA toolkit. The first lines of a source name its worst variants with
+// the registers they may take, and all that there are; a test compiles the worst for several architectures on machines
 // without a card, and with ORTHANT_EXHAUSTIVE=1 all:
 //   // variant ELEMENT=0 VECTORS=8: at most 96 registers
 //   // all ELEMENT=0,1,2 VECTORS=1,2,4,8

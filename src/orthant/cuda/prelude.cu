@@ -141,6 +141,21 @@ DEVICE void store_vector(Element* row, int at, int size, const uint4& v) {
 #endif
 }
 
+// Copies of 16 bytes into shared memory that a thread starts and awaits by groups; zeros where not `inside`.
+DEVICE u32 shared_address(const void* p) {
+  return (u32)__cvta_generic_to_shared(p);
+}
+DEVICE void copy_chunk(u32 to, const Element* from, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(inside ? 16 : 0));
+}
+DEVICE void end_copies() {
+  asm volatile("cp.async.commit_group;");
+}
+template <int Newer>
+DEVICE void await_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Newer));
+}
+
 // In one fixed order; every lane has the result.
 DEVICE float warp_sum(float x) {
 #pragma unroll

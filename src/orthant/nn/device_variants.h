@@ -22,5 +22,7 @@ Variants finite_variants(at::ScalarType dtype);
 Variants columns_variants(at::ScalarType dtype);
 Variants float8_variants(at::ScalarType dtype, const std::set<std::int64_t>& widths);  // of rows that are rounded
 Variants dropout_variants(at::ScalarType dtype);
+Variants expert_rows_variants(at::ScalarType dtype);
+Variants expert_variants(at::ScalarType dtype);  // those and products
 
 }  // namespace orthant::nn::device

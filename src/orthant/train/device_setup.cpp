@@ -11,6 +11,7 @@
 #include "orthant/cuda/kernel.h"
 #include "orthant/interpret/step_variants.h"
 #include "orthant/launch/cache_folder.h"
+#include "orthant/layout/expert_view.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/program/float8.h"
 
@@ -100,6 +101,7 @@ void prepare_device(const TrainerOptions& options, const GraphSpec& graph) {
   }
   const auto dtype = scalar_type(options.precision.compute);
   library.prepare(nn::device::step_variants(dtype, widths));
+  if (has_experts(graph) && library.available()) library.prepare(nn::device::expert_variants(dtype));
   if (options.precision.float8) library.prepare(nn::device::float8_variants(dtype, float8_widths(graph)));
 }
 

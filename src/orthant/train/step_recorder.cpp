@@ -6,7 +6,10 @@
 #include <string>
 
 #include "orthant/base/error.h"
+#include "orthant/base/index.h"
 #include "orthant/layout/expert_view.h"
+#include "orthant/nn/scalar_type.h"
+#include "orthant/ops/experts/expert_products.h"
 
 namespace orthant {
 namespace {
@@ -23,7 +26,7 @@ std::string obstacle(const TrainerOptions& options, const GraphSpec& graph, cons
   if (const auto unit = std::ranges::find_if(graph.units, is_module); unit != graph.units.end()) {
     return fmt::format("unit {} is a module, which may do on the host what it likes", unit->name);
   }
-  if (has_experts(graph)) return "experts count their tokens on the host";
+  if (auto why = experts_obstacle(options.precision.compute, graph, mesh); !why.empty()) return why;
   if (options.policy.offload != Offload::none) return "the optimizer's state is on the host";
   if (host_waits) return "kernels do not serve all its values, so the host takes part";
   return {};
@@ -41,6 +44,25 @@ std::string exchange_obstacle(std::string_view backend, bool records, const Trai
   if (!records) return "--check-collectives compares calls on the host";
   if (options.pad_to_longest || options.unpadded) return "each rank has lengths of its own, and all must record alike";
   if (options.record_steps != RecordSteps::on) return exchange + ": train.cuda_graph=on records them";
+  return {};
+}
+
+std::string experts_obstacle(DType compute, const GraphSpec& graph, const Mesh& mesh) {
+  if (!has_experts(graph)) return {};
+  if (mesh.degree(Axis::ep) > 1) return "ranks of ep are told on the host how many rows travel";
+  const auto type = scalar_type(compute);
+  const int degree = mesh.degree(Axis::tp);
+  for (const auto& unit : graph.units) {
+    if (unit.num_experts() == 0) continue;
+    for (const auto& operation : unit.body->operations) {
+      if (operation.name != "expert_product") continue;
+      const auto channels = [&](int value) { return unit.body->values[to_index(value)].dims.back().factor / degree; };
+      const auto out = channels(operation.out.front()), in = channels(operation.in.front());
+      if (nn::device::serves_experts(type, unit.num_experts(), out, in)) continue;
+      return fmt::format("no kernel multiplies rows of {} experts by weights of {} x {} in {}, so the host counts them",
+                         unit.num_experts(), out, in, dtype_name(compute));
+    }
+  }
   return {};
 }
 

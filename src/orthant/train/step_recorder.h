@@ -27,4 +27,8 @@ bool cuts_at_exchanges(const Mesh& mesh);
 // exchanges] in comm/recorded_exchanges.h.
 std::string exchange_obstacle(std::string_view backend, bool records, const TrainerOptions& options, const Mesh& mesh);
 
+// Why the host takes part in a step of a model with experts: it waits for counts of their rows; empty: it does not, or
+// there are none.
+std::string experts_obstacle(DType compute, const GraphSpec& graph, const Mesh& mesh);
+
 }  // namespace orthant

@@ -49,7 +49,7 @@ void emulated_multiply_add(float (&d)[4], const unsigned (&a)[4], const unsigned
 // Products of four warps together (wgmma). What a thread brings: 4 times columns / 8 sums, and the left factor, unless
 // that is in shared memory, too. Descriptors are CUDA's; `by_rows`: sums go over rows of shared memory.
 struct EmulatedProduct {
-  float* d[64];
+  float* d[128];
   unsigned a[4];
   bool a_is_shared;
   unsigned long long a_matrix, b_matrix;

@@ -368,6 +368,7 @@ EMULATED_WGMMAS(16)
 EMULATED_WGMMAS(32)
 EMULATED_WGMMAS(64)
 EMULATED_WGMMAS(128)
+EMULATED_WGMMAS(256)
 inline void ptx_ld_shared_v2_f32(float& x, float& y, unsigned from) {
   const auto* const pair = reinterpret_cast<const float*>(emulated_checked_shared("ld.shared.v2.f32", from, 8));
   x = pair[0];

@@ -51,7 +51,7 @@ class SharedMatrix {
 
 void carry_out(const EmulatedProduct* parts) {
   const EmulatedProduct& any = parts[0];
-  static float a[kRows][kDepth], b[kDepth][128];
+  static float a[kRows][kDepth], b[kDepth][256];
   for (int row = 0; row < kRows; ++row) {
     for (int k = 0; k < kDepth; ++k) {
       unsigned bits = 0;

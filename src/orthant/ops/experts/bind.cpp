@@ -8,6 +8,7 @@
 #include "orthant/ops/exchange/token_values.h"
 #include "orthant/ops/experts/capacity.h"
 #include "orthant/ops/experts/expert_products.h"
+#include "orthant/ops/experts/expert_rows.h"
 #include "orthant/ops/experts/router_loss.h"
 #include "orthant/ops/experts/routing.h"
 #include "orthant/ops/experts/token_exchange.h"
@@ -21,8 +22,8 @@ nn::RouteKind kind_of(const Binding& b) {
           said.integer("groups_taken"), said.number("scaling"),  said.integer("capacity")};
 }
 
-std::vector<std::int64_t> ends_of(const at::Tensor& held, const nn::Pass& pass) {
-  return nn::row_ends(held, pass.experts == nullptr ? 1 : pass.experts->degree());
+nn::HeldRows held_rows(const at::Tensor& counts, const nn::Pass& pass) {
+  return {counts, pass.experts == nullptr ? 1 : pass.experts->degree()};
 }
 
 Step bind_route(const Binding& b) {
@@ -73,6 +74,10 @@ Step bind_dispatch_back(const Binding& b) {
 
 Step bind_expert_activation(const Binding& b) {
   return [gates = b.in(0), weights = b.in(1), y = b.out(0)](Frame& frame) {
+    if (nn::device::serves_expert_activation(frame[gates], frame[weights])) {
+      frame[y] = nn::device::expert_activation(frame[gates], frame[weights]);
+      return;
+    }
     frame[y] = nn::weigh_rows(nn::activate(nn::ActivationKind::swiglu, frame[gates]), frame[weights]);
   };
 }
@@ -84,6 +89,14 @@ Step bind_expert_activation_back(const Binding& b) {
           over = b.owns_input()](Frame& frame) {
     constexpr std::int64_t kRows = 64;
     const at::Tensor& given = frame[gy];
+    if (given.is_contiguous() && nn::device::serves_expert_activation(frame[gates], frame[weights])) {
+      const at::Tensor active = again < 0 ? at::Tensor() : over ? given : at::empty_like(given);
+      auto made = nn::device::expert_activation_gradient(given, frame[gates], frame[weights], d_weights >= 0, active);
+      frame[d_gates] = std::move(made.gates);
+      if (d_weights >= 0) frame[d_weights] = std::move(made.weights);
+      if (again >= 0) frame[again] = active;
+      return;
+    }
     const std::int64_t rows = given.size(0);
     at::Tensor made_gates = at::empty_like(frame[gates]);
     at::Tensor made_weights = d_weights >= 0 ? at::empty_like(frame[weights]) : at::Tensor();
@@ -109,19 +122,19 @@ Step bind_expert_activation_back(const Binding& b) {
 
 Step bind_expert_product(const Binding& b) {
   return [rows = b.in(0), held = b.in(1), y = b.out(0), weight = b.parameter(0)](Frame& frame) {
-    frame[y] = nn::expert_products(frame[rows], ends_of(frame[held], frame.pass), weight->value);
+    frame[y] = nn::expert_products(frame[rows], held_rows(frame[held], frame.pass), weight->value);
   };
 }
 
 Step bind_expert_product_back(const Binding& b) {
   return [gy = b.in(0), held = b.in(1), gx = b.out(0), weight = b.parameter(0)](Frame& frame) {
-    frame[gx] = nn::expert_products_back(frame[gy], ends_of(frame[held], frame.pass), weight->value);
+    frame[gx] = nn::expert_products_back(frame[gy], held_rows(frame[held], frame.pass), weight->value);
   };
 }
 
 Step bind_expert_product_weight(const Binding& b) {
   return [gy = b.in(0), rows = b.in(1), held = b.in(2), weight = b.parameter(0)](Frame& frame) {
-    nn::add_expert_gradients(*weight, frame[gy], frame[rows], ends_of(frame[held], frame.pass));
+    nn::add_expert_gradients(*weight, frame[gy], frame[rows], held_rows(frame[held], frame.pass));
   };
 }
 

@@ -43,9 +43,7 @@ at::Tensor slots_with_room(const at::Tensor& chosen, std::int64_t experts, std::
   // Slots of one row and expert beside each other, in their order.
   const at::Tensor key = (rows_of(all, pass).unsqueeze(1) * experts + all).view({-1});
   const auto [sorted, order] = at::sort(key, /*stable=*/true, /*dim=*/0, /*descending=*/false);
-  const at::Tensor counts = at::bincount(key);
-  const at::Tensor firsts = counts.cumsum(0) - counts;
-  const at::Tensor place = at::arange(key.size(0), key.options()) - firsts.index_select(0, sorted);
+  const at::Tensor place = at::arange(key.size(0), key.options()) - at::searchsorted(sorted, sorted);
   at::Tensor room = at::empty({key.size(0)}, key.options().dtype(at::kBool));
   room = room.scatter_(0, order, place.lt(capacity)).view_as(all);
   if (pass.context != nullptr) {

@@ -81,14 +81,18 @@ at::Tensor by_expert(const at::Tensor& joined, const std::vector<std::int64_t>& 
   return joined.view({experts, joined.size(0) / experts, joined.size(1)});
 }
 
-}  // namespace
-
-std::vector<std::int64_t> row_ends(const at::Tensor& held, int senders) {
-  const at::Tensor counts = held.view({senders, -1}).sum(0).cumsum(0).cpu();
-  return {counts.const_data_ptr<std::int64_t>(), counts.const_data_ptr<std::int64_t>() + counts.numel()};
+// Where the rows of each expert end. A device's are read by the host.
+std::vector<std::int64_t> row_ends(const HeldRows& held) {
+  const at::Tensor ends = held.counts.view({held.senders, -1}).sum(0).cumsum(0).cpu();
+  return {ends.const_data_ptr<std::int64_t>(), ends.const_data_ptr<std::int64_t>() + ends.numel()};
 }
 
-at::Tensor expert_products(const at::Tensor& rows, const std::vector<std::int64_t>& ends, const at::Tensor& weight) {
+}  // namespace
+
+namespace plain {
+
+at::Tensor expert_products(const at::Tensor& rows, const HeldRows& held, const at::Tensor& weight) {
+  const auto ends = row_ends(held);
   const at::Tensor weights = by_expert(weight, ends);
   at::Tensor y = at::empty({rows.size(0), weights.size(1)}, rows.options());
   for_experts(ends, [&](std::int64_t begin, std::int64_t count, std::int64_t expert) {
@@ -104,7 +108,8 @@ at::Tensor expert_products(const at::Tensor& rows, const std::vector<std::int64_
   return y;
 }
 
-at::Tensor expert_products_back(const at::Tensor& gy, const std::vector<std::int64_t>& ends, const at::Tensor& weight) {
+at::Tensor expert_products_back(const at::Tensor& gy, const HeldRows& held, const at::Tensor& weight) {
+  const auto ends = row_ends(held);
   const at::Tensor weights = by_expert(weight, ends);
   at::Tensor gx = at::empty({gy.size(0), weights.size(2)}, gy.options());
   for_experts(ends, [&](std::int64_t begin, std::int64_t count, std::int64_t expert) {
@@ -120,8 +125,8 @@ at::Tensor expert_products_back(const at::Tensor& gy, const std::vector<std::int
   return gx;
 }
 
-void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Tensor& rows,
-                          const std::vector<std::int64_t>& ends) {
+void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Tensor& rows, const HeldRows& held) {
+  const auto ends = row_ends(held);
   const at::Tensor gradients = by_expert(weight.gradient, ends);
   for_experts(ends, [&](std::int64_t begin, std::int64_t count, std::int64_t expert) {
     Parameter one{.value = {}, .gradient = gradients[expert], .fresh = weight.fresh, .subject = weight.subject};
@@ -132,6 +137,25 @@ void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Ten
     }
   });
   weight.fresh = false;
+}
+
+}  // namespace plain
+
+at::Tensor expert_products(const at::Tensor& rows, const HeldRows& held, const at::Tensor& weight) {
+  if (device::serves_experts(rows, held, weight)) return device::expert_products(rows, held, weight);
+  return plain::expert_products(rows, held, weight);
+}
+
+at::Tensor expert_products_back(const at::Tensor& gy, const HeldRows& held, const at::Tensor& weight) {
+  if (device::serves_experts(gy, held, weight)) return device::expert_products_back(gy, held, weight);
+  return plain::expert_products_back(gy, held, weight);
+}
+
+void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Tensor& rows, const HeldRows& held) {
+  if (device::serves_expert_gradients(weight, gy, rows, held)) {
+    return device::add_expert_gradients(weight, gy, rows, held);
+  }
+  plain::add_expert_gradients(weight, gy, rows, held);
 }
 
 }  // namespace orthant::nn

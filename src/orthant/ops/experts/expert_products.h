@@ -1,6 +1,7 @@
-// Products of every expert's rows with that expert's weight. Rows are sorted by expert; `ends` says where the rows of
-// each expert end. A parameter holds the weights of its experts side by side: [experts x out, in].
-// Their sizes change with every microbatch, so that no plan is chosen for them (ops/linear/product_plans.h). Local.
+// Products of every expert's rows with that expert's weight. Rows are sorted by expert. A parameter holds the weights
+// of its experts side by side: [experts x out, in]. Their sizes change with every microbatch, so that no plan is chosen
+// for them (ops/linear/product_plans.h). Where kernels of a device multiply, nobody waits for the counts of rows;
+// elsewhere the host reads them. Local.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,16 +13,47 @@
 
 namespace orthant::nn {
 
-// Where the rows of each of this rank's experts end. `held`: rows per rank that sent them and expert, see Note [Routed
-// rows]; on a device it is read by the host.
-std::vector<std::int64_t> row_ends(const at::Tensor& held, int senders);
+// Rows of each of this rank's experts, by rank that sent them: see Note [Routed rows]. There may be more rows behind
+// the last expert's, which nobody reads: slots that were dropped.
+struct HeldRows {
+  at::Tensor counts;  // [senders x experts]
+  int senders = 1;
+
+  std::int64_t experts() const { return counts.size(0) / senders; }
+};
 
 // Each row times its expert's weight, transposed: [rows, out].
-at::Tensor expert_products(const at::Tensor& rows, const std::vector<std::int64_t>& ends, const at::Tensor& weight);
+at::Tensor expert_products(const at::Tensor& rows, const HeldRows& held, const at::Tensor& weight);
 // The gradient of rows.
-at::Tensor expert_products_back(const at::Tensor& gy, const std::vector<std::int64_t>& ends, const at::Tensor& weight);
+at::Tensor expert_products_back(const at::Tensor& gy, const HeldRows& held, const at::Tensor& weight);
 // Adds the gradient of every expert's weight. Of an expert without rows it is zero.
-void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Tensor& rows,
-                          const std::vector<std::int64_t>& ends);
+void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Tensor& rows, const HeldRows& held);
+
+// The same expert by expert, by the library's products: the host waits for the counts.
+namespace plain {
+at::Tensor expert_products(const at::Tensor& rows, const HeldRows& held, const at::Tensor& weight);
+at::Tensor expert_products_back(const at::Tensor& gy, const HeldRows& held, const at::Tensor& weight);
+void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Tensor& rows, const HeldRows& held);
+}  // namespace plain
+
+// On a CUDA device, all experts in one start each. See expert_product.cu.
+namespace device {
+// Whether kernels multiply rows of that type by weights of so many outputs and inputs.
+bool serves_experts(at::ScalarType type, std::int64_t experts, std::int64_t out, std::int64_t in);
+// And these, which lie on a device.
+bool serves_experts(const at::Tensor& rows, const HeldRows& held, const at::Tensor& weight);
+bool serves_expert_gradients(const Parameter& weight, const at::Tensor& gy, const at::Tensor& rows,
+                             const HeldRows& held);
+
+// Who multiplies rows by weights; gradients of weights are always made by the kernel. library: ATen's grouped product
+// where there is a fast one, else as kernel. kernel_alone: by single warps on every card, for tests.
+enum class GroupedBy : std::uint8_t { library, kernel, kernel_alone };
+at::Tensor expert_products(const at::Tensor& rows, const HeldRows& held, const at::Tensor& weight,
+                           GroupedBy by = GroupedBy::library);
+at::Tensor expert_products_back(const at::Tensor& gy, const HeldRows& held, const at::Tensor& weight,
+                                GroupedBy by = GroupedBy::library);
+void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Tensor& rows, const HeldRows& held,
+                          GroupedBy by = GroupedBy::library);
+}  // namespace device
 
 }  // namespace orthant::nn

@@ -6,6 +6,8 @@
 #include <limits>
 #include <tuple>
 
+#include "orthant/ops/experts/expert_rows.h"
+
 namespace orthant::nn {
 namespace {
 
@@ -38,6 +40,14 @@ void leave_groups(at::Tensor& choice, const RouteKind& kind) {
   choice = grouped.masked_fill(left.unsqueeze(-1), -std::numeric_limits<double>::infinity()).view_as(choice);
 }
 
+// How often each of [0, experts) is among sorted numbers.
+at::Tensor counts_of(const at::Tensor& sorted, std::int64_t experts) {
+  at::Tensor counts =
+      at::searchsorted(sorted, at::arange(experts, sorted.options()), /*out_int32=*/false, /*right=*/true);
+  if (experts > 1) counts.narrow(0, 1, experts - 1).sub_(counts.narrow(0, 0, experts - 1).clone());
+  return counts;
+}
+
 }  // namespace
 
 at::ScalarType score_type(const at::Tensor& logits) {
@@ -58,17 +68,21 @@ Routes choose(const at::Tensor& logits, const RouteKind& kind, const at::Tensor&
 
 void lay_rows(Routes& routes, std::int64_t experts, const at::Tensor& room) {
   const std::int64_t slots = routes.chosen.numel();
-  // Dropped slots lie behind the last expert's.
-  const at::Tensor by_slot = room.defined() ? routes.chosen.masked_fill(room.logical_not(), experts).view({slots})
-                                            : routes.chosen.view({slots});
-  routes.slots = std::get<1>(at::sort(by_slot, /*stable=*/true, /*dim=*/0, /*descending=*/false));
+  {
+    // Dropped slots lie behind the last expert's.
+    const at::Tensor by_slot = room.defined() ? routes.chosen.masked_fill(room.logical_not(), experts).view({slots})
+                                              : routes.chosen.view({slots});
+    at::Tensor sorted;
+    std::tie(sorted, routes.slots) = at::sort(by_slot, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+    routes.counts = counts_of(sorted, experts);
+  }
   routes.places = at::empty_like(routes.slots);
   routes.places.scatter_(0, routes.slots, at::arange(slots, routes.slots.options()));
   routes.places = routes.places.view_as(routes.chosen);
-  routes.counts = at::bincount(by_slot, {}, experts);
   if (!room.defined()) return;
-  routes.counts = routes.counts.narrow(0, 0, experts).clone();
   routes.places.masked_fill_(room.logical_not(), -1);
+  // On a device nobody waits for how many there are: what lies behind is not read.
+  if (!routes.slots.is_cpu()) return;
   routes.slots = routes.slots.narrow(0, 0, routes.counts.sum().item<std::int64_t>()).clone();
 }
 
@@ -88,6 +102,7 @@ at::Tensor route_gradient(const at::Tensor& d_weights, const at::Tensor& logits,
 }
 
 at::Tensor rows_of_tokens(const at::Tensor& x, const at::Tensor& slots, std::int64_t per_token) {
+  if (device::serves_expert_rows(x)) return device::rows_of_tokens(x, slots, per_token);
   return x.index_select(0, at::div(slots, per_token, "floor"));
 }
 
@@ -113,6 +128,7 @@ at::Tensor weights_of_slots(const at::Tensor& per_row, const at::Tensor& places,
 
 // Slot by slot, so that sums have one order and no tensor of all rows is made.
 at::Tensor sums_of_rows(const at::Tensor& rows, const at::Tensor& places, bool drops) {
+  if (device::serves_expert_rows(rows)) return device::sums_of_rows(rows, places);
   at::Tensor sum;
   for (std::int64_t j = 0; j < places.size(1); ++j) {
     at::Tensor part = rows_at(rows, places.select(1, j), drops);

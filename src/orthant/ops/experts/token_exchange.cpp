@@ -105,8 +105,10 @@ MovingRows to_experts(const at::Tensor& rows, const at::Tensor& counts, const at
   const Arrivals arriving = arrivals(held, axis);
   at::Tensor arrived = at::empty({static_cast<std::int64_t>(arriving.order.size()), rows.size(1)}, rows.options());
   at::Tensor sorted = at::empty_like(arrived);
-  at::Tensor own = rows.contiguous();
-  auto exchange = axis.all_to_all(arrived, own, arriving.rows, sent_rows(counts, axis));
+  const Counts sent = sent_rows(counts, axis);
+  // A device has rows of dropped slots behind the others.
+  at::Tensor own = rows.narrow(0, 0, std::accumulate(sent.begin(), sent.end(), std::int64_t{0})).contiguous();
+  auto exchange = axis.all_to_all(arrived, own, arriving.rows, sent);
   return {sorted, std::make_unique<ArrivingRows>(std::make_unique<LeavingRows>(std::move(exchange), std::move(own)),
                                                  std::move(arrived), index(arriving.order, rows), sorted)};
 }

@@ -1,4 +1,5 @@
-// What operations of experts take beside what they make. On a host in a dtype that it multiplies in.
+// What operations of experts take beside what they make. On a host in a dtype that it multiplies in. On a device with
+// kernels nothing: rows are there for every slot, also of those that are dropped.
 #include <algorithm>
 
 #include "orthant/plan/estimate/operation_price.h"
@@ -13,7 +14,7 @@ constexpr double kActivated = 64;  // rows of an activation's gradient that are 
 
 // Of every token a row per slot, one slot after the other.
 void OperationPrices::add_rows(int made, int places) {
-  move(2 * channels(places) * elements(made));
+  move((kernels_ ? channels(places) + 1 : 2 * channels(places)) * elements(made));
   value(made) = take(made);
   if (on_host_ && channels(places) > 1) memory.for_a_while(bytes(made) + kPlace * tokens(places));
 }
@@ -35,6 +36,12 @@ void OperationPrices::lay_rows(const Operation& op) {
   if (op.out.size() > 1 && op.out[1] >= 0) value(op.out[1]) = take(op.out[1]);
 }
 
+// Gates and ups, and what is made of them.
+void OperationPrices::expert_activation(const Operation& op) {
+  move((kernels_ ? 3 : 5) * elements(op.out[0]));
+  value(op.out[0]) = take(op.out[0]);
+}
+
 void OperationPrices::expert_activation_back(const Operation& op) {
   move(6 * elements(op.in[0]));
   const bool owned = owns(op);
@@ -44,6 +51,7 @@ void OperationPrices::expert_activation_back(const Operation& op) {
   }
   const bool again = op.out.size() > 2 && op.out[2] >= 0;
   if (again) value(op.out[2]) = owned ? value(op.in[0]) : take(op.out[2]);
+  if (kernels_) return;
   const double part = on_host_ ? std::min(rows, kActivated) : rows;
   const bool weighs = op.out[1] >= 0;
   const double activated = part * channels(op.in[0]), gates = part * channels(op.in[1]);

@@ -128,6 +128,7 @@ void OperationPrices::run(const Operation& op) {
       {"dispatch_back", &OperationPrices::dispatch_back},
       {"dispatch", &OperationPrices::lay_rows},
       {"combine_back", &OperationPrices::lay_rows},
+      {"expert_activation", &OperationPrices::expert_activation},
       {"expert_activation_back", &OperationPrices::expert_activation_back},
   };
   if (const auto found = kPrices.find(op.name); found != kPrices.end()) {

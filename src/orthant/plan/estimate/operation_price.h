@@ -152,6 +152,7 @@ class OperationPrices {
   void combine(const Operation& operation);
   void dispatch_back(const Operation& operation);
   void lay_rows(const Operation& operation);
+  void expert_activation(const Operation& operation);
   void expert_activation_back(const Operation& operation);
 
   void embedding(const Operation& operation);
