@@ -13,7 +13,8 @@ namespace orthant::test {
 
 inline void use_emulated_card(bool used) {
   const auto cache = std::filesystem::path(emulated_card::folder()) / "kernels";
-  cuda::KernelLibrary::of_process().configure({.cache_folder = cache, .say = {}, .on_host = used});
+  cuda::KernelLibrary::of_process().configure(
+      {.cache_folder = cache, .say = {}, .on_host = used, .starts_early = used});
 }
 
 // The device of tensors that kernels take.

@@ -73,10 +73,11 @@ inline GraphSpec toy_spec() {
 
 // Parameters and units of the toy graph in float64.
 struct Toy {
-  explicit Toy(GraphSpec spec, DType dtype = DType::float64)
+  explicit Toy(GraphSpec spec, DType dtype = DType::float64, at::Device device = at::kCPU)
       : graph(std::move(spec)),
-        store(graph, Mesh(), 0, Precision{dtype, dtype, dtype},
-              [](std::int64_t n, at::ScalarType type) { return at::zeros({n}, at::TensorOptions().dtype(type)); }) {
+        store(graph, Mesh(), 0, Precision{dtype, dtype, dtype}, [device](std::int64_t n, at::ScalarType type) {
+          return at::zeros({n}, at::TensorOptions().dtype(type).device(device));
+        }) {
     store.initialise(7);
     units = build_units(store, tables);
   }

@@ -56,7 +56,7 @@ StepInputs inputs_of(std::int64_t rows, double value) {
 
 double doubled(RecordedSteps& steps, std::int64_t rows, double value, bool may_record = true) {
   const RecordedSteps::Work work{
-      .make = [](const StepInputs& held, bool /*recorded*/) { return held.microbatches[0].fields.at("x").sum() * 2; }};
+      .make = [](const StepInputs& held, StepStart) { return held.microbatches[0].fields.at("x").sum() * 2; }};
   return steps.run(inputs_of(rows, value), work, may_record).item<double>();
 }
 
@@ -75,6 +75,30 @@ TEST(RecordedSteps, RecordAShapeThatComesAgainAndPlayItWithNewInputs) {
   steps.forget();
   EXPECT_EQ(doubled(steps, 3, 7), 84.0);
   EXPECT_EQ(counts.played, 6);
+}
+
+TEST(RecordedSteps, TellWhetherAShapeHasRun) {
+  Counts counts;
+  RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts));
+  std::vector<StepStart> starts;
+  const RecordedSteps::Work work{.make = [&](const StepInputs& held, StepStart start) {
+    starts.push_back(start);
+    return held.microbatches[0].fields.at("x").sum();
+  }};
+  const auto most = static_cast<std::int64_t>(RecordedSteps::kMostShapes);
+  for (std::int64_t rows = 1; rows <= most + 1; ++rows) {
+    for (int step = 0; step < 3; ++step) steps.run(inputs_of(rows, 1), work, true);
+  }
+  using enum StepStart;
+  EXPECT_EQ((std::vector<StepStart>(starts.begin(), starts.begin() + 4)),
+            (std::vector<StepStart>{first, first, recorded, first}));
+  // Beyond the bound nothing is recorded.
+  EXPECT_EQ((std::vector<StepStart>(starts.end() - 3, starts.end())), (std::vector<StepStart>{first, later, later}));
+  starts.clear();
+  steps.run(inputs_of(most + 1, 1), work, /*may_record=*/false);
+  steps.forget();
+  for (int step = 0; step < 2; ++step) steps.run(inputs_of(most + 1, 1), work, true);
+  EXPECT_EQ(starts, (std::vector<StepStart>{first, first, first}));
 }
 
 TEST(RecordedSteps, RunAsTheyAreBeyondTheBoundAndWhereTheyMayNotBeRecorded) {
@@ -139,7 +163,7 @@ TEST(RecordedSteps, AreGivenUpWhereAnotherRankCouldNotRecord) {
     RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts), failed);
     std::vector<bool> heard;
     const RecordedSteps::Work work{
-        .make = [](const StepInputs& held, bool) { return held.microbatches[0].fields.at("x").sum(); },
+        .make = [](const StepInputs& held, StepStart) { return held.microbatches[0].fields.at("x").sum(); },
         .agree =
             [&](bool here) {
               heard.push_back(here);
@@ -163,7 +187,7 @@ TEST(RecordedSteps, TellAfterEachPlayWhetherItIsTheFirst) {
   RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts));
   std::vector<bool> again;
   const RecordedSteps::Work work{
-      .make = [](const StepInputs& held, bool) { return held.microbatches[0].fields.at("x").sum(); },
+      .make = [](const StepInputs& held, StepStart) { return held.microbatches[0].fields.at("x").sum(); },
       .recorded = [&] { return [&](bool not_first) { again.push_back(not_first); }; },
       .agree = [](bool here) { return here; }};
   for (int step = 0; step < 5; ++step) steps.run(inputs_of(1, step), work, true);
@@ -195,9 +219,9 @@ class PiecesRecorder : public DeviceRecorder {
 TEST(RecordedSteps, DoInEachPlayWhatStandsBetweenTheirPieces) {
   RecordedSteps steps(at::kCPU, std::make_unique<PiecesRecorder>());
   std::vector<std::string> done;
-  const RecordedSteps::Work work{.make = [&](const StepInputs& held, bool recorded) {
+  const RecordedSteps::Work work{.make = [&](const StepInputs& held, StepStart start) {
     for (const char* const what : {"sent", "received"}) {
-      if (recorded) {
+      if (start == StepStart::recorded) {
         steps.cut([&done, what] { done.emplace_back(what); });
       } else {
         done.emplace_back("as it is");
@@ -251,6 +275,11 @@ TEST(StepRecorder, ExpertsNeedTheHostWhereNoKernelMultipliesThem) {
             "no kernel multiplies rows of 4 experts by weights of 96 x 32 in float32, so the host counts them");
   EXPECT_EQ(why(DType::bfloat16, "dp=1", {"model.intermediate_size=42"}),
             "no kernel multiplies rows of 4 experts by weights of 84 x 32 in bfloat16, so the host counts them");
+}
+
+TEST(StepLanes, FitWhileHalfOfTheDeviceIsFree) {
+  EXPECT_TRUE(lanes_fit(70, 140));
+  EXPECT_FALSE(lanes_fit(71, 140));
 }
 
 TEST(StepInputs, ShapesTellRowsFieldsAndPlacesApart) {

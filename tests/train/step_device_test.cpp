@@ -107,12 +107,13 @@ TEST(StepOnACard, WaitsForNothing) {
 
 // The weights after steps of changing shapes, clipped, with a step that is not finite in their middle.
 std::uint64_t weights_after_steps(const char* model, std::vector<std::string> settings, const std::string& graph,
-                                  std::size_t* played) {
+                                  std::size_t* played, bool side_by_side = true) {
   const std::string unit = model == kTowers ? "fusion" : "layers.1";
   settings.insert(settings.end(), {"train.deterministic=true", "train.bad_steps=skip", "optimizer.clip=1",
                                    "train.poison=[\"gradient:rank=0,unit=" + unit + ",step=9,value=nan\"]",
                                    "train.cuda_graph=" + graph});
   auto config = config_of(model, settings);
+  config.trainer.side_by_side = side_by_side;
   const auto data = make_run_data(config);
   const auto trainer = make_trainer(config);
   const auto loader = make_loader(config, data, 0);
@@ -149,8 +150,37 @@ TEST(StepOnACard, HasTheSameBitsRecordedAndNot) {
     std::size_t played = 0, never = 0;
     const auto hash = weights_after_steps(model, settings, "on", &played);
     EXPECT_EQ(hash, weights_after_steps(model, settings, "off", &never));
+    EXPECT_EQ(hash, weights_after_steps(model, settings, "off", &never, /*side_by_side=*/false));
     EXPECT_EQ(never, 0U);
     EXPECT_GE(played, 14U);  // all but the first two, the bad one and the first short ones
+  }
+}
+
+// Steps of one rank after the other, the host ahead of the card: each must read its own rows.
+TEST(StepOnACard, ReadsItsOwnRowsHoweverFarTheHostIsAhead) {
+  const at::Device card(at::kCUDA, 0);
+  const auto matrix = at::rand({4096, 4096}, card);
+  for (const bool records : {false, true}) {
+    RecordedSteps steps(card, records ? make_device_recorder(card) : nullptr);
+    const RecordedSteps::Work work{.make = [&](const StepInputs& held, StepStart) {
+      auto slow = matrix;  // 100 ms and more for all steps: reading begins late
+      for (int i = 0; i < 8; ++i) slow = at::mm(slow, matrix).mul_(1e-4);
+      const auto& x = held.microbatches[0].fields.at("x");
+      return x.sum() + held.told.sum() + slow.sum().to(at::kDouble) * 0;
+    }};
+    std::vector<PendingStep> pending;
+    const auto rows_of = [](int step) { return 1000 + 5000 * (step % 3); };  // blocks that copies lie in grow
+    for (int step = 0; step < 60; ++step) {
+      Microbatch rows;
+      rows.fields["x"] = at::full({rows_of(step), 8}, static_cast<double>(step), at::kDouble);
+      const StepInputs inputs{{rows}, at::ones({1}, at::kDouble), at::full({4}, 0.25, at::kDouble)};
+      const auto number = steps.run(inputs, work, true);
+      pending.emplace_back(number.reshape({1}).expand({9}).contiguous(), 1);
+    }
+    for (int step = 0; step < 60; ++step) {
+      EXPECT_EQ(pending[static_cast<std::size_t>(step)].get().loss, 8.0 * rows_of(step) * step + 1) << step;
+    }
+    EXPECT_EQ(steps.num_played(), records ? 56U : 0U);
   }
 }
 

@@ -20,9 +20,7 @@ struct LaunchShape {
   std::uint32_t threads = 1;  // of a block
   std::uint32_t shared_bytes = 0;
   StreamHandle stream = nullptr;
-  // Blocks may begin while the last ones of the kernel before it on the stream, which orthant started, still run: it
-  // waits itself before it reads what that one wrote. From sm_90 on; elsewhere it begins after that one's end.
-  bool early = false;
+  bool early = false;  // Note [Early starts] in kernel.h; before sm_90 nothing is started early
 };
 
 class Driver {
@@ -60,6 +58,7 @@ class Driver {
 
   SharedLibrary library_;
   void* context_ = nullptr;
+  bool can_start_early_ = false;
   Result (*get_error_)(Result, const char**) = nullptr;
   Result (*get_context_)(void**) = nullptr;
   Result (*set_context_)(void*) = nullptr;

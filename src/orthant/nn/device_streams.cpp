@@ -17,7 +17,9 @@ constexpr std::int64_t kMostSites = std::int64_t{1} << 16;
 }  // namespace
 
 DeviceStreams::DeviceStreams(std::uint64_t seed, at::Device device)
-    : seed_(seed), places_(at::zeros({kMostSites}, at::TensorOptions().dtype(at::kLong).device(device))) {}
+    : seed_(seed),
+      places_(at::zeros({kMostSites}, at::TensorOptions().dtype(at::kLong).device(device))),
+      copies_(device) {}
 
 std::int64_t DeviceStreams::stream(std::string_view site) const {
   return std::bit_cast<std::int64_t>(RandomStream(seed_, site, {static_cast<std::uint64_t>(step_)}).stream());
@@ -30,7 +32,7 @@ void DeviceStreams::begin_step(std::int64_t step) {
   const auto on_host = at::empty({count}, at::TensorOptions(at::kLong).pinned_memory(places_.is_cuda()));
   auto* streams = on_host.mutable_data_ptr<std::int64_t>();
   for (const auto& [site, place] : sites_) streams[place] = stream(site);
-  places_.narrow(0, 0, count).copy_(on_host, /*non_blocking=*/true);
+  copies_.bring(on_host, places_.narrow(0, 0, count));
 }
 
 at::Tensor DeviceStreams::of(std::string_view site) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 
+#include "orthant/nn/staged_copy.h"
+
 namespace orthant::nn {
 
 class DeviceStreams {
@@ -28,6 +30,7 @@ class DeviceStreams {
   std::int64_t step_ = 0;
   at::Tensor places_;                                       // int64 [kMostSites] on the device; never moves
   std::map<std::string, std::int64_t, std::less<>> sites_;  // by name: its place
+  StagedCopy copies_;
 };
 
 }  // namespace orthant::nn

@@ -4,7 +4,8 @@
 // where no other unit has gone on there; else one of its own. So each lane is a chain: within it, order is that of the
 // list. Whatever a unit takes from another lane it waits for, and its memory is not handed out again before it has been
 // read. Each sum has the order that it has on one stream, so bits do not change. Where units of several lanes use one
-// parameter, all are in one lane.
+// parameter, all are in one lane. What units of several lanes share and the first of them makes, as a table of
+// positions, is there before: the first step of a shape runs on one stream.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,6 +24,9 @@ class Lanes {
  public:
   // A stream of the device for each lane; lane 0 is whatever stream is current when a step begins.
   Lanes(const GraphSpec& graph, at::Device device);
+
+  // 1: no two units may run side by side.
+  std::size_t count() const { return streams_.size(); }
 
   // Before and after the work of a list: lanes wait for what was asked of the device before, and it for them.
   void begin();

@@ -14,4 +14,7 @@ std::int64_t peak_memory_bytes(at::Device device);
 // What torch's allocator holds of the device, free parts included; 0 on the CPU.
 std::int64_t reserved_memory_bytes(at::Device device);
 
+// That a device has in all; 0 on the CPU.
+std::int64_t device_memory_bytes(at::Device device);
+
 }  // namespace orthant

@@ -16,18 +16,24 @@ constexpr std::size_t kMostSeen = 4096;  // bounds the set where every batch has
 
 RecordedSteps::RecordedSteps(at::Device device, std::unique_ptr<DeviceRecorder> recorder,
                              std::function<void(const std::string&)> failed)
-    : device_(device), recorder_(std::move(recorder)), failed_(std::move(failed)) {}
+    : device_(device), recorder_(std::move(recorder)), failed_(std::move(failed)), copies_(device) {}
 
 at::Tensor RecordedSteps::run(const StepInputs& inputs, const Work& work, bool may_record) {
   ++num_steps_;
-  Recorded* recorded = recorder_ && may_record ? recorded_for(inputs, work) : nullptr;
+  Recorded* recorded = nullptr;
+  auto start = StepStart::first;
+  if (may_record && (recorder_ || !device_.is_cpu())) {
+    const std::string shape = shape_of(inputs);
+    if (comes_again(shape)) start = StepStart::later;
+    if (recorder_ && start == StepStart::later) recorded = recorded_for(inputs, shape, work);
+  }
   if (recorded == nullptr) {
     InputMemory memory(inputs, device_);
-    memory.fill(inputs);
-    return work.make(memory.held(), /*recorded=*/false);
+    memory.fill(inputs, &copies_);
+    return work.make(memory.held(), start);
   }
   if (work.before_play) work.before_play();
-  recorded->memory.fill(inputs);
+  recorded->memory.fill(inputs, &copies_);
   recorded->recording->play();
   if (recorded->after_play) recorded->after_play(std::exchange(recorded->played, true));
   recorded->last_step = num_steps_;
@@ -36,15 +42,17 @@ at::Tensor RecordedSteps::run(const StepInputs& inputs, const Work& work, bool m
 }
 
 // The first step of a run compiles kernels, asks libraries for plans and makes tables, and products are measured behind
-// it: what is recorded has run once after it.
-RecordedSteps::Recorded* RecordedSteps::recorded_for(const StepInputs& inputs, const Work& work) {
-  const std::string shape = shape_of(inputs);
+// it: a shape comes again once it has run after that.
+bool RecordedSteps::comes_again(const std::string& shape) {
+  if (!std::exchange(any_ran_, true)) return false;
+  if (seen_.contains(shape)) return true;
+  if (seen_.size() < kMostSeen) seen_.insert(shape);
+  return false;
+}
+
+RecordedSteps::Recorded* RecordedSteps::recorded_for(const StepInputs& inputs, const std::string& shape,
+                                                     const Work& work) {
   if (const auto found = recordings_.find(shape); found != recordings_.end()) return &found->second;
-  if (!std::exchange(any_ran_, true)) return nullptr;
-  if (!seen_.contains(shape)) {
-    if (seen_.size() < kMostSeen) seen_.insert(shape);
-    return nullptr;
-  }
   if (!makes_room()) return nullptr;
   auto& recorded = recordings_.emplace(shape, Recorded{InputMemory(inputs, device_), nullptr, {}}).first->second;
   std::exception_ptr error;
@@ -52,8 +60,8 @@ RecordedSteps::Recorded* RecordedSteps::recorded_for(const StepInputs& inputs, c
   bool told = false;  // the error says by itself what to do
   if (work.before_play) work.before_play();
   try {
-    recorded.recording =
-        recorder_->record([&recorded, make = work.make] { recorded.numbers = make(recorded.memory.held(), true); });
+    recorded.recording = recorder_->record(
+        [&recorded, make = work.make] { recorded.numbers = make(recorded.memory.held(), StepStart::recorded); });
     if (work.recorded) recorded.after_play = work.recorded();
   } catch (const std::exception& thrown) {
     error = std::current_exception();

@@ -22,13 +22,18 @@
 
 namespace orthant {
 
+// How a step's work is started: as the first one of its shape, or of a step that is like no other; as a later one of a
+// shape that has run; or while it is recorded, which is a later one, too. Later ones find made what the first one makes
+// once: tables, compiled kernels, plans of libraries.
+enum class StepStart { first, later, recorded };
+
 class RecordedSteps {
  public:
   // What a step does, alike in all calls. `make` takes the inputs where they lie on the device and returns the step's
-  // numbers, which lie there until the next step; `recorded`: it is being recorded, and steps of that shape have run.
-  // `before_play` is called before what was recorded is played, and before a step is recorded.
+  // numbers, which lie there until the next step. `before_play` is called before what was recorded is played, and
+  // before a step is recorded.
   struct Work {
-    std::function<at::Tensor(const StepInputs&, bool recorded)> make;
+    std::function<at::Tensor(const StepInputs&, StepStart start)> make;
     std::function<void()> before_play = {};
     // Called behind a recording; what it returns is called after each play, with whether it is not the first.
     std::function<std::function<void(bool again)>()> recorded = {};
@@ -66,14 +71,17 @@ class RecordedSteps {
     bool played = false;
     std::size_t last_step = 0;  // that played it
   };
-  // Of inputs of that shape, made now when it is time; null: this step runs as it is.
-  Recorded* recorded_for(const StepInputs& inputs, const Work& work);
+  // Whether steps of that shape have run, besides the first step of all. Notes that one does.
+  bool comes_again(const std::string& shape);
+  // Of inputs of that shape, which comes again, made now when it is time; null: this step runs as it is.
+  Recorded* recorded_for(const StepInputs& inputs, const std::string& shape, const Work& work);
   // Whether there is room for one more, if need be in place of one that has long been idle.
   bool makes_room();
 
   at::Device device_;
   std::unique_ptr<DeviceRecorder> recorder_;
   std::function<void(const std::string&)> failed_;
+  nn::StagedCopy copies_;
   std::size_t num_steps_ = 0;
   std::size_t num_played_ = 0;
   bool any_ran_ = false;

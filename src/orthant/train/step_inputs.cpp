@@ -54,7 +54,7 @@ InputMemory::InputMemory(const StepInputs& inputs, at::Device device) : device_(
   });
 }
 
-void InputMemory::fill(const StepInputs& inputs) {
+void InputMemory::fill(const StepInputs& inputs, nn::StagedCopy* copies) {
   if (device_.is_cpu()) {
     held_ = inputs;
     return;
@@ -68,7 +68,11 @@ void InputMemory::fill(const StepInputs& inputs) {
     on_device.push_back(dense.is_cpu() ? at::Tensor() : dense);
     to += rounded_up(static_cast<std::int64_t>(dense.nbytes()));
   });
-  bytes_.copy_(on_host, /*non_blocking=*/true);
+  if (copies != nullptr) {
+    copies->bring(on_host, bytes_);
+  } else {
+    bytes_.copy_(on_host, /*non_blocking=*/true);
+  }
   auto from = on_device.begin();
   each_tensor(held_, [&](const at::Tensor& tensor) {
     if (from->defined()) tensor.copy_(*from);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "orthant/nn/staged_copy.h"
 #include "orthant/runtime/executor.h"
 
 namespace orthant {
@@ -25,8 +26,9 @@ class InputMemory {
   // For inputs of that shape. On the CPU, where nothing is copied, for these alone.
   InputMemory(const StepInputs& inputs, at::Device device);
 
-  // Inputs of the same shape; tensors are on the host or on the device. A device is not waited for.
-  void fill(const StepInputs& inputs);
+  // Inputs of the same shape; tensors are on the host or on the device. A device is not waited for. `copies`: by which
+  // bytes come to a device; null: on the current stream.
+  void fill(const StepInputs& inputs, nn::StagedCopy* copies = nullptr);
   const StepInputs& held() const { return held_; }
 
  private:

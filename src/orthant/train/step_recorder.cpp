@@ -7,6 +7,7 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
+#include "orthant/launch/environment.h"
 #include "orthant/layout/expert_view.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/ops/experts/expert_products.h"
@@ -64,6 +65,19 @@ std::string experts_obstacle(DType compute, const GraphSpec& graph, const Mesh& 
     }
   }
   return {};
+}
+
+std::unique_ptr<Lanes> step_lanes(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh,
+                                  bool host_waits) {
+  if (!options.trains || !options.side_by_side || !options.device.is_cuda() || mesh.world_size() > 1) return nullptr;
+  if (!obstacle(options, graph, mesh, host_waits).empty()) return nullptr;
+  if (launch::int_variable(launch::process_environment(), "ORTHANT_SIDE_BY_SIDE") == 0) return nullptr;
+  auto lanes = std::make_unique<Lanes>(graph, options.device);
+  return lanes->count() > 1 ? std::move(lanes) : nullptr;
+}
+
+bool lanes_fit(std::int64_t reserved_bytes, std::int64_t device_bytes) {
+  return reserved_bytes <= device_bytes / 2;
 }
 
 std::unique_ptr<DeviceRecorder> step_recorder(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh,

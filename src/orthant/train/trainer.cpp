@@ -132,7 +132,8 @@ void Trainer::make_recorder() {
   }
   recorded_ = std::make_unique<RecordedSteps>(options_.device, step_recorder(options_, graph_, mesh_, host_waits),
                                               std::move(failed));
-  if (recorded_->records()) lanes_ = std::make_unique<Lanes>(graph_, options_.device);
+  lanes_ = step_lanes(options_, graph_, mesh_, host_waits);
+  if (lanes_) device_bytes_ = device_memory_bytes(options_.device);
 }
 
 // The buffers of this rank's units, and the optimizer's state for them.
@@ -297,8 +298,7 @@ at::Tensor Trainer::run(const StepInputs& inputs, bool lanes) {
   return numbers;
 }
 
-// The step while it is recorded. Between steps that are recorded or played nothing is under way. Several ranks have no
-// lanes: whoever waits for an exchange lets one stream wait, and others would read what has not come.
+// The step while it is recorded. Between steps that are recorded or played nothing is under way.
 at::Tensor Trainer::record(const StepInputs& inputs) {
   if (mesh_.world_size() == 1) return run_and_update(inputs, /*lanes=*/true);
   if (cuts_at_exchanges(mesh_)) return record_pieces(inputs);
@@ -326,6 +326,10 @@ at::Tensor Trainer::record_pieces(const StepInputs& inputs) {
     communicator.end_cutting();
     throw;
   }
+}
+
+bool Trainer::may_use_lanes() const {
+  return lanes_ && lanes_fit(reserved_memory_bytes(options_.device), device_bytes_);
 }
 
 std::function<void(bool)> Trainer::counting_of_plays() {
@@ -416,7 +420,11 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
   optimizer_->set_lr(lr());
   launch::Activity::of_process().say({launch::ActivityMoment::Kind::step, steps_done_ + 1}, "its recorded work");
   const RecordedSteps::Work work{
-      .make = [this](const StepInputs& held, bool recorded) { return recorded ? record(held) : run_and_update(held); },
+      .make =
+          [this](const StepInputs& held, StepStart start) {
+            if (start == StepStart::recorded) return record(held);
+            return run_and_update(held, /*lanes=*/start == StepStart::later && may_use_lanes());
+          },
       .before_play =
           [this] {
             await_readers();

@@ -142,6 +142,8 @@ class Trainer : public Checkpointed {
   // `lanes`: branches may run side by side.
   at::Tensor run(const StepInputs& inputs, bool lanes = false);
   at::Tensor run_and_update(const StepInputs& inputs, bool lanes = false);
+  // Of a step that is started kernel by kernel.
+  bool may_use_lanes() const;
   at::Tensor record(const StepInputs& inputs);
   at::Tensor record_pieces(const StepInputs& inputs);  // of several ranks that send messages
   // Whether the next step is one after which ranks are compared.
@@ -173,7 +175,8 @@ class Trainer : public Checkpointed {
   std::unique_ptr<LossScale> loss_scale_;
   std::unique_ptr<MeasuredPlans> products_;
   std::unique_ptr<nn::DeviceStreams> streams_;  // null on the CPU
-  std::unique_ptr<Lanes> lanes_;                // null where steps are not recorded
+  std::unique_ptr<Lanes> lanes_;                // null: no branches run side by side
+  std::int64_t device_bytes_ = 0;
   std::unique_ptr<RecordedSteps> recorded_;
   std::shared_ptr<const comm::RecordedCalls> recorded_calls_;  // of the newest recording
   std::unique_ptr<StepWatch> watch_;

@@ -66,6 +66,7 @@ struct TrainerOptions {
   std::optional<bool> deterministic;
   ProductChoice product_plans = ProductChoice::heuristic;
   RecordSteps record_steps = RecordSteps::automatic;
+  bool side_by_side = true;  // branches of a step on a device, see Note [Lanes]; for tests
   // Of precision.float8: plain formulas multiply where no card does, in any compute dtype. For tests: many times
   // slower.
   bool float8_by_formulas = false;
