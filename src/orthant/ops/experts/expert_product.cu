@@ -159,7 +159,6 @@ DEVICE void store_tile(Element* out, int columns, int first_line, int end, int f
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     expert_product(Element* out, const Element* left, const Element* weight, const int* borders, int experts,
                    int columns, int depth, int most_tiles) {
-  await_earlier();
   extern __shared__ __align__(1024) u8 shared[];
   // Neighbouring blocks make neighbouring tiles: as many columns at a time as lie in eight.
   const int wide = (columns + WIDE - 1) / WIDE, of_group = 8 * most_tiles, group = blockIdx.x / of_group;
@@ -189,7 +188,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 // From rows by rank that sent them and expert, [senders, experts]. One block.
 extern "C" __global__ void __launch_bounds__(THREADS)
     expert_borders(int* borders, const i64* held, int senders, int experts) {
-  await_earlier();
   __shared__ int counts[MOST_EXPERTS];
   for (int e = threadIdx.x; e < experts; e += THREADS) {
     i64 count = 0;
@@ -233,7 +231,6 @@ DEVICE void add_tile(float* gradient, int lines, int columns, int first_line, in
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     expert_gradient(float* gradient, const Element* left, const Element* right, const int* borders, int lines,
                     int columns, int adds) {
-  await_earlier();
   extern __shared__ __align__(1024) u8 shared[];
   const int expert = blockIdx.y;
   const int begin = expert == 0 ? 0 : borders[expert - 1], end = borders[expert];

@@ -11,7 +11,6 @@
 // out[r] = x[slots[r] / per_token]
 extern "C" __global__ void __launch_bounds__(THREADS)
     expert_rows(Element* out, const Element* x, const i64* slots, i64 rows, int width, Divisor per_token) {
-  await_earlier();
   const i64 row = OWN_ROW;
   if (row >= rows) return;
   const Element* const from = x + (i64)divided((u32)slots[row], per_token) * width;
@@ -25,7 +24,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 // out[t] = the sum of rows[places[t][j]] in the order of j; those at -1 are not there.
 extern "C" __global__ void __launch_bounds__(THREADS)
     expert_sums(Element* out, const Element* rows, const i64* places, i64 tokens, int width, int per_token) {
-  await_earlier();
   const i64 token = OWN_ROW;
   if (token >= tokens) return;
   const i64* const own = places + token * per_token;
@@ -61,7 +59,6 @@ struct Gated {
 // gates [rows, 2 width]: gates, then ups.
 extern "C" __global__ void __launch_bounds__(THREADS)
     expert_activation(Element* out, const Element* gates, const float* weights, i64 rows, int width) {
-  await_earlier();
   const i64 row = OWN_ROW;
   if (row >= rows) return;
   const float weight = weights[row];
@@ -81,7 +78,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     expert_activation_gradient(Element* d_gates, float* d_weights, Element* again, const Element* gy,
                                const Element* gates, const float* weights, i64 rows, int width) {
-  await_earlier();
   const i64 row = OWN_ROW;
   if (row >= rows) return;
   const float weight = weights[row];
