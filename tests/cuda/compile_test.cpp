@@ -1,7 +1,7 @@
 // Compiles the worst variants of every kernel for three generations of cards, and holds registers and spills to what
 // the first lines of each source allow: "// variant ELEMENT=0 VECTORS=8: at most 96 registers". With ORTHANT_EXHAUSTIVE
-// set, every variant there is. A source with the line "// from sm_89" is for cards from that generation on. And that
-// kernels touch no memory before they have waited for those in front of them. Needs NVRTC, no card.
+// set, every variant there is. A source with the line "// from sm_89" is for cards from that generation on. Needs
+// NVRTC, no card.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "orthant/cuda/nvrtc.h"
-#include "orthant/cuda/shared_library.h"
 
 namespace orthant::cuda::compile_test {
 
@@ -142,83 +141,14 @@ std::string problem(const Nvrtc& compiler, const std::string& prelude, const Var
   return {};
 }
 
-std::string nvrtc_path() {
-  const char* const path = std::getenv("ORTHANT_NVRTC");
-  return path == nullptr ? "" : path;
-}
-
-std::string prelude_text() {
-  for (const auto& file : source_files()) {
-    if (is_prelude(file)) return read(file);
-  }
-  return {};
-}
-
-// What the compiler hands its assembler.
-std::string ptx_of(const Variant& variant) {
-  const Nvrtc opened(nvrtc_path());  // with what the library needs
-  const SharedLibrary library({nvrtc_path()});
-  int (*create)(void**, const char*, const char*, int, const char* const*, const char* const*) = nullptr;
-  int (*run)(void*, int, const char* const*) = nullptr;
-  int (*ptx_size)(void*, std::size_t*) = nullptr;
-  int (*get_ptx)(void*, char*) = nullptr;
-  int (*destroy)(void**) = nullptr;
-  library.find(create, "nvrtcCreateProgram");
-  library.find(run, "nvrtcCompileProgram");
-  library.find(ptx_size, "nvrtcGetPTXSize");
-  library.find(get_ptx, "nvrtcGetPTX");
-  library.find(destroy, "nvrtcDestroyProgram");
-  const std::string text = prelude_text() + "\n" + whole_source(variant.file);
-  std::vector<const char*> options = {"--gpu-architecture=compute_90a", "--std=c++17", "--extra-device-vectorization"};
-  for (const auto& option : variant.options) options.push_back(option.c_str());
-  void* program = nullptr;
-  create(&program, text.c_str(), variant.file.c_str(), 0, nullptr, nullptr);
-  std::string ptx;
-  std::size_t size = 0;
-  if (run(program, static_cast<int>(options.size()), options.data()) == 0 && ptx_size(program, &size) == 0) {
-    ptx.resize(size);
-    get_ptx(program, ptx.data());
-  }
-  destroy(&program);
-  return ptx;
-}
-
-// Kernels of it that touch memory of the device before they wait; "no kernel" when there is none.
-std::string hasty_kernels(const std::string& ptx) {
-  static const std::regex kTouches("\\b(ld|st|red|atom|cp)\\.(?!param|shared|local|const)");
-  std::string hasty;
-  bool any = false;
-  for (auto at = ptx.find(".entry "); at != std::string::npos; any = true) {
-    const auto next = ptx.find(".entry ", at + 1);
-    const auto body = ptx.substr(at, next == std::string::npos ? next : next - at);
-    const auto before = body.substr(0, body.find("griddepcontrol.wait"));
-    if (before.size() == body.size() || std::regex_search(before, kTouches)) {
-      hasty += body.substr(7, body.find_first_of("( \n", 7) - 7) + " ";
-    }
-    at = next;
-  }
-  return any ? hasty : "no kernel";
-}
-
-TEST(Kernels, TouchNoMemoryBeforeThoseInFrontHaveEnded) {
-  ASSERT_FALSE(nvrtc_path().empty()) << "ORTHANT_NVRTC must name libnvrtc.so";
-  for (const auto& file : source_files()) {
-    if (is_prelude(file)) continue;
-    const auto variants = variants_of(file);
-    ASSERT_FALSE(variants.empty()) << file;
-    const auto ptx = ptx_of(variants.front());
-    EXPECT_EQ(hasty_kernels(ptx), "") << file << " " << variants.front().text;
-    // One that reads before it waits is found.
-    const auto wait = ptx.find("griddepcontrol.wait");
-    ASSERT_NE(wait, std::string::npos);
-    EXPECT_NE(hasty_kernels(ptx.substr(0, wait) + "ld.global.nc.u32 %r1, [%rd1];\n\t" + ptx.substr(wait)), "");
-  }
-}
-
 TEST(Kernels, WorstVariantsCompileWithinTheirRegistersAndDoNotSpill) {
-  ASSERT_FALSE(nvrtc_path().empty()) << "ORTHANT_NVRTC must name libnvrtc.so";
-  const Nvrtc compiler(nvrtc_path());
-  const std::string prelude = prelude_text();
+  const char* const path = std::getenv("ORTHANT_NVRTC");
+  ASSERT_NE(path, nullptr) << "ORTHANT_NVRTC must name libnvrtc.so";
+  const Nvrtc compiler(path);
+  std::string prelude;
+  for (const auto& file : source_files()) {
+    if (is_prelude(file)) prelude = read(file);
+  }
   ASSERT_FALSE(prelude.empty());
   std::vector<std::pair<Variant, std::string>> work;
   for (const auto& file : source_files()) {

@@ -4,7 +4,6 @@
 namespace {
 std::uint64_t loads = 0;
 std::uint64_t launches = 0;
-std::uint64_t early_launches = 0;
 int some_memory = 0;
 void* first_context = nullptr;
 thread_local void* current_context = nullptr;
@@ -57,18 +56,10 @@ int cuLaunchKernel(void* /*function*/, unsigned /*x*/, unsigned /*y*/, unsigned 
   ++launches;
   return 0;
 }
-// Words of the settings: blocks, threads, shared memory; behind them stream, attributes and their number.
-int cuLaunchKernelEx(const unsigned* settings, void* /*function*/, void** /*arguments*/, void** /*extra*/) {
+int cuLaunchKernelEx(const void* /*config*/, void* /*function*/, void** /*arguments*/, void** /*extra*/) {
   if (current_context == nullptr) return 201;
-  const auto* const attributes = *reinterpret_cast<const int* const*>(settings + 10);
-  constexpr int kEarly = 6;
-  if (settings[12] != 1 || attributes[0] != kEarly || attributes[2] != 1) return 1;
   ++launches;
-  ++early_launches;
   return 0;
-}
-std::uint64_t stub_early_launches() {
-  return early_launches;
 }
 std::uint64_t stub_loads() {
   return loads;

@@ -22,20 +22,6 @@ extern "C" __global__ void __launch_bounds__(64) sum_block(float* out, const flo
 #endif
   out[blockIdx.x * 64 + threadIdx.x] = scratch[0] + scratch[1];
 }
-extern "C" __global__ void wait_first(float* out) {
-  await_earlier();
-  out[threadIdx.x] = warp_sum(1.0f);
-}
-extern "C" __global__ void wait_in_part(float* out) {
-  if (threadIdx.x == 5) return;
-  await_earlier();
-  out[threadIdx.x] = 1;
-}
-extern "C" __global__ void wait_late(float* out) {
-  const float sum = warp_sum(1.0f);
-  await_earlier();
-  out[threadIdx.x] = sum;
-}
 extern "C" __global__ void __launch_bounds__(32) copy(float4* out, const float4* x) {
   extern __shared__ __align__(16) float4 shared[];
   const u32 to = (u32)__cvta_generic_to_shared(shared + threadIdx.x);
@@ -260,21 +246,6 @@ TEST(EmulatedCard, SaysWhatARealOneHangsOn) {
             std::string::npos);
   // The next launch is not harmed.
   EXPECT_EQ(sums(1)[0], 2016);
-}
-
-TEST(EmulatedCard, SaysWhichKernelDoesNotWaitForThoseInFront) {
-  std::vector<float> out(32);
-  const LaunchShape shape{.threads = 32};
-  for (const bool early : {false, true}) {
-    library().configure({.cache_folder = {}, .starts_early = early});
-    EXPECT_EQ(error_of("wait_first", shape, out.data()), "no error");
-    EXPECT_EQ(out[3], 32);
-    for (const char* const name : {"wait_in_part", "wait_late"}) {
-      const auto error = error_of(name, shape, out.data());
-      EXPECT_EQ(error.find("it does not wait for launches in front of it") != std::string::npos, early) << error;
-    }
-  }
-  library().configure({});
 }
 
 TEST(EmulatedCard, HostMemoryIsTheKernelsOnlyWhereATestSaysSo) {

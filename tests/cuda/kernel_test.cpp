@@ -41,21 +41,6 @@ TEST(KernelLibrary, CompilesOnFirstUseAndCountsLaunches) {
   EXPECT_EQ(library.most_shared_bytes(), 232448);
 }
 
-TEST(KernelLibrary, StartsKernelsEarlyWhereItIsAsked) {
-  KernelLibrary library;
-  library.configure({.cache_folder = {}, .starts_early = true});
-  ASSERT_TRUE(library.available());
-  const Kernel& clear = library.get(kScale, "clear", {1});
-  const auto before = ask_stub("stub_early_launches");
-  float value = 1;
-  clear({.blocks = 3, .blocks_y = 2, .threads = 64}, &value);
-  EXPECT_EQ(ask_stub("stub_early_launches"), before + 1);
-  library.configure({});
-  clear({.blocks = 1, .threads = 1}, &value);
-  EXPECT_EQ(ask_stub("stub_early_launches"), before + 1);
-  EXPECT_EQ(library.num_launches("clear"), 2U);
-}
-
 TEST(KernelLibrary, PreparesSideBySideAndKeepsCodeOnDisk) {
   const test::TemporaryFolder folder;
   std::vector<std::string> said;

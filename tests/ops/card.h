@@ -13,8 +13,7 @@ namespace orthant::test {
 
 inline void use_emulated_card(bool used) {
   const auto cache = std::filesystem::path(emulated_card::folder()) / "kernels";
-  cuda::KernelLibrary::of_process().configure(
-      {.cache_folder = cache, .say = {}, .on_host = used, .starts_early = used});
+  cuda::KernelLibrary::of_process().configure({.cache_folder = cache, .say = {}, .on_host = used});
 }
 
 // The device of tensors that kernels take.

@@ -50,7 +50,6 @@ Driver::Driver() : library_({"libcuda.so.1"}) {
   library_.find(launch_, "cuLaunchKernel");
   library_.find(launch_extended_, "cuLaunchKernelEx");
   check(get_context_(&context_), "asking for the context");
-  can_start_early_ = generation() >= kEarlyStarts;
 }
 
 void Driver::enter_context() const {
@@ -129,7 +128,7 @@ void Driver::allow_shared_bytes(Function function, std::uint32_t bytes) const {
 
 void Driver::launch(Function function, const LaunchShape& shape, void** arguments) const {
   enter_context();
-  if (shape.early && can_start_early_) {
+  if (shape.early && generation() >= kEarlyStarts) {
     LaunchAttribute attribute;
     const LaunchConfig config{.blocks = {shape.blocks, shape.blocks_y, shape.blocks_z},
                               .threads = {shape.threads, 1, 1},

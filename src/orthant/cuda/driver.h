@@ -20,7 +20,9 @@ struct LaunchShape {
   std::uint32_t threads = 1;  // of a block
   std::uint32_t shared_bytes = 0;
   StreamHandle stream = nullptr;
-  bool early = false;  // Note [Early starts] in kernel.h; before sm_90 nothing is started early
+  // Blocks may begin while the last ones of the kernel before it on the stream, which orthant started, still run: it
+  // waits itself before it reads what that one wrote. From sm_90 on; elsewhere it begins after that one's end.
+  bool early = false;
 };
 
 class Driver {
@@ -58,7 +60,6 @@ class Driver {
 
   SharedLibrary library_;
   void* context_ = nullptr;
-  bool can_start_early_ = false;
   Result (*get_error_)(Result, const char**) = nullptr;
   Result (*get_context_)(void**) = nullptr;
   Result (*set_context_)(void*) = nullptr;

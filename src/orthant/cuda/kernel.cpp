@@ -27,8 +27,7 @@ struct KernelLibrary::Tools {
   CubinCache cache;
 };
 
-void Kernel::start(LaunchShape shape, void** arguments) const {
-  shape.early = shape.early || starts_early_.load(std::memory_order_relaxed);
+void Kernel::start(const LaunchShape& shape, void** arguments) const {
   if (shape.shared_bytes > shared_bytes_.load(std::memory_order_relaxed)) {
     driver_.allow_shared_bytes(function_, shape.shared_bytes);
     shared_bytes_ = shape.shared_bytes;
@@ -61,7 +60,6 @@ void KernelLibrary::configure(Options options) {
   const std::lock_guard lock(mutex_);
   options_ = std::move(options);
   on_host_ = options_.on_host;
-  starts_early_ = options_.starts_early;
   if (tools_) tools_->cache = CubinCache(options_.cache_folder);
 }
 
@@ -134,7 +132,7 @@ const Kernel& KernelLibrary::get(const Source& source, const char* function, con
     if (found != codes_.end()) codes_.erase(found);
     module = modules_.emplace(key, loaded).first;
   }
-  auto kernel = std::make_unique<Kernel>(made.driver, starts_early_, made.driver.function(module->second, function));
+  auto kernel = std::make_unique<Kernel>(made.driver, made.driver.function(module->second, function));
   return *kernels_.emplace(std::tuple(&source, std::string_view(function), values), std::move(kernel)).first->second;
 }
 

@@ -8,14 +8,6 @@
 // without a card, and with ORTHANT_EXHAUSTIVE=1 all:
 //   // variant ELEMENT=0 VECTORS=8: at most 96 registers
 //   // all ELEMENT=0,1,2 VECTORS=1,2,4,8
-//
-// Note [Early starts]: between a kernel and the next on its stream a card idles for about a microsecond. From sm_90 on
-// a kernel may be started before the one in front of it has ended ("programmatic dependent launch"): its blocks take
-// the places that become free and wait until all before it is done and to be seen. So each kernel begins with
-// await_earlier() of prelude.cu, and touches no memory before it, or a kernel behind it would meet what kernels in
-// front of it still read. await_earlier() also lets the next kernel begin to wait: at that time every block of this
-// one has its place, so nobody waits for places of those that wait. What others start, as products of cuBLAS, begins
-// when all in front of it has ended. Bits are the same either way.
 #pragma once
 
 #include <array>
@@ -52,9 +44,7 @@ using Values = std::array<int, kMaxMacros>;
 
 class Kernel {
  public:
-  // `starts_early`: whether that is so, whatever a start asks for; it may change between starts.
-  Kernel(const Driver& driver, const std::atomic<bool>& starts_early, Function function)
-      : driver_(driver), starts_early_(starts_early), function_(function) {}
+  Kernel(const Driver& driver, Function function) : driver_(driver), function_(function) {}
 
   // Arguments must have the types of the kernel's parameters, exactly. Returns before the kernel runs.
   template <class... Arguments>
@@ -66,10 +56,9 @@ class Kernel {
   std::uint64_t num_launches() const { return launches_.load(std::memory_order_relaxed); }
 
  private:
-  void start(LaunchShape shape, void** arguments) const;
+  void start(const LaunchShape& shape, void** arguments) const;
 
   const Driver& driver_;
-  const std::atomic<bool>& starts_early_;
   Function function_;
   mutable std::atomic<std::uint64_t> launches_ = 0;
   mutable std::atomic<std::uint32_t> shared_bytes_ = 48 << 10;  // allowed so far
@@ -85,8 +74,7 @@ class KernelLibrary {
   struct Options {
     std::filesystem::path cache_folder;                // empty: nothing is kept
     std::function<void(const std::string&)> say = {};  // progress and fallbacks, for people; empty: nobody listens
-    bool on_host = false;       // for tests: the driver emulates a card that computes on the host's memory
-    bool starts_early = false;  // all kernels, not only those that ask for it: Note [Early starts]
+    bool on_host = false;  // for tests: the driver emulates a card that computes on the host's memory
   };
   void configure(Options options);
   // Whether kernels take the host's memory, not a device's.
@@ -129,7 +117,6 @@ class KernelLibrary {
   mutable std::mutex mutex_;
   Options options_;
   std::atomic<bool> on_host_ = false;
-  std::atomic<bool> starts_early_ = false;
   bool tried_ = false;
   std::unique_ptr<Tools> tools_;  // null: not available
   std::map<CodeKey, std::string> codes_;

@@ -8,14 +8,6 @@ typedef long long i64;
 
 #define DEVICE __device__ __forceinline__
 
-// First in every kernel: see Note [Early starts] in cuda/kernel.h.
-DEVICE void await_earlier() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-  asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
 DEVICE u32 pack_bfloat16(float low, float high) {
   u32 packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

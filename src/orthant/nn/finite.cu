@@ -20,7 +20,6 @@ DEVICE u32 bad(u32 word) {
 #endif
 
 extern "C" __global__ void __launch_bounds__(256) find_not_finite(float* found, const Element* x, i64 n) {
-  await_earlier();
   const i64 head = min((i64)((16 - ((u64)x & 15)) & 15) / (i64)sizeof(Element), n);
   const i64 vectors = (n - head) / LANE;
   const uint4* body = reinterpret_cast<const uint4*>(x + head);

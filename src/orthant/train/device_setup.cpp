@@ -90,10 +90,7 @@ void prepare_device(const TrainerOptions& options, const GraphSpec& graph) {
   const c10::DeviceGuard guard(options.device);
   at::empty({1}, at::TensorOptions().device(options.device));  // makes the context that kernels are loaded into
   auto& library = cuda::KernelLibrary::of_process();
-  const auto environment = launch::process_environment();
-  library.configure({.cache_folder = launch::cache_folder(environment),
-                     .say = options.say,
-                     .starts_early = launch::int_variable(environment, "ORTHANT_EARLY_STARTS").value_or(0) != 0});
+  library.configure({launch::cache_folder(launch::process_environment()), options.say});
   if (options.precision.float8) {
     const bool available = library.available();
     check_float8_card(available, available ? library.architecture() : "");

@@ -200,7 +200,6 @@ DEVICE void sgd_one(float g, float& m, float& p, const StepNumbers& step, float 
 extern "C" __global__ void step_numbers(const double* lr, const double* norm, const u8* finite,
                                         const double* loss_scale, double clip, double beta1, double beta2,
                                         float* updates, StepNumbers* step) {
-  await_earlier();
   const bool go = *finite != 0;
   double scale = clip > 0 && *norm > clip ? *norm / clip : 1.0;
   if (loss_scale != nullptr) scale *= *loss_scale;
@@ -218,7 +217,6 @@ extern "C" __global__ __launch_bounds__(THREADS, 3) void adamw(const Segment* se
                                                                const StepNumbers* numbers, float first_share,
                                                                float second_keep, float second_share, float eps,
                                                                double* verdict) {
-  await_earlier();
   const StepNumbers step = *numbers;
   if (step.go == 0.0f) return;
   const Rates rates = {first_share, second_keep, second_share, eps};
@@ -262,7 +260,6 @@ extern "C" __global__ __launch_bounds__(THREADS, 3) void adamw(const Segment* se
 extern "C" __global__ __launch_bounds__(THREADS, 3) void sgd(const Segment* segments, const int2* chunks,
                                                              const StepNumbers* numbers, float momentum,
                                                              double* verdict) {
-  await_earlier();
   const StepNumbers step = *numbers;
   if (step.go == 0.0f) return;
   const Part part = part_of(segments, chunks);
@@ -313,7 +310,6 @@ DEVICE double block_sum(double x) {
 // The sum of squares of each chunk of the gradients, in float64: squares of float32 numbers overflow float32.
 extern "C" __global__ __launch_bounds__(THREADS) void squared_chunks(const Segment* segments, const int2* chunks,
                                                                      double* partials) {
-  await_earlier();
   const Part part = part_of(segments, chunks);
   double sum = 0;
 #pragma unroll 8
@@ -334,7 +330,6 @@ extern "C" __global__ __launch_bounds__(THREADS) void squared_chunks(const Segme
 // A block for each unit, whose chunks are those from first[unit] to first[unit + 1].
 extern "C" __global__ __launch_bounds__(THREADS) void squared_norms(const double* partials, const int* first,
                                                                     double* norms) {
-  await_earlier();
   double sum = 0;
   for (int i = first[blockIdx.x] + threadIdx.x; i < first[blockIdx.x + 1]; i += THREADS) sum += partials[i];
   sum = block_sum(sum);

@@ -71,18 +71,12 @@ void Block::start_next() {
   Thread& next = threads_[static_cast<std::size_t>(number)];
   next.number = number;
   next.fiber = fiber_;
-  next.awaited = false;
   next.copies.clear();
   next.groups.clear();
   enter(next);
 }
 
-void Block::need_awaited() {
-  if (early_ && !thread_->awaited) fail("it does not wait for launches in front of it");
-}
-
 void Block::end_thread() {
-  need_awaited();
   ++ended_;
   for (Meeting* meeting : {&warp_of(*thread_), &group_of(*thread_), &all_}) {
     --meeting->live;
@@ -128,7 +122,6 @@ void Block::go_on(Place* from) {
 }
 
 void Block::meet(Meeting& meeting, const char* what, Complete complete_meeting, void* brought) {
-  need_awaited();
   if (!meeting.waiting.empty() && meeting.complete != complete_meeting) {
     fail(fmt::format("threads that must meet are in {} and in {}", meeting.what, what));
   }
@@ -200,9 +193,6 @@ void emulated_meet_warp(const char* what, emulated_card::Complete complete, void
 }
 void emulated_meet_block(const char* what, emulated_card::Complete complete, void* brought) {
   Block::running().meet_block(what, complete, brought);
-}
-void emulated_await_launches() {
-  Block::running().thread().awaited = true;
 }
 void emulated_fail(const char* text) {
   Block::running().fail(text);

@@ -19,7 +19,6 @@ struct Copy {
 
 struct Thread {
   int number = 0;
-  bool awaited = false;             // launches in front
   Place place;                      // where it waits
   Fiber* fiber = nullptr;           // that it runs on
   std::vector<Copy> copies;         // under way
@@ -46,12 +45,8 @@ class Block {
  public:
   static Block& running();
 
-  // Once for the blocks of a launch, by the thread of the process that runs them. `early`: launches in front may not
-  // have ended, and a thread that meets others or ends without having waited for them is told.
-  void enter_launch(bool early) {
-    note_own_stack(launcher_);
-    early_ = early;
-  }
+  // Once for the blocks of a launch, by the thread of the process that runs them.
+  void enter_launch() { note_own_stack(launcher_); }
 
   // Runs `kernel` once in each thread, in decreasing order where `backwards` is set. Empty, or what went wrong.
   std::string run(void (*kernel)(void** arguments), void** arguments, int threads, bool backwards);
@@ -70,7 +65,6 @@ class Block {
   static void run_threads();
   void start_next();
   void end_thread();
-  void need_awaited();
   void meet(Meeting& meeting, const char* what, Complete complete, void* brought);
   void complete(Meeting& meeting);
   void go_on(Place* from);
@@ -86,7 +80,6 @@ class Block {
   int started_ = 0;
   int ended_ = 0;
   bool backwards_ = false;
-  bool early_ = false;
   Thread* thread_ = nullptr;
   Fiber* fiber_ = nullptr;
   std::vector<Thread> threads_;

@@ -60,9 +60,6 @@ void emulated_multiply_async(const EmulatedProduct* product);
 void emulated_commit_products();
 void emulated_await_products(int newer);
 
-// Until the launches in front have ended.
-void emulated_await_launches();
-
 // Ends the launch with this text.
 [[noreturn]] void emulated_fail(const char* text);
 }

@@ -5,7 +5,6 @@
 
 #include "card.h"
 
-#define __CUDA_ARCH__ 900
 #define __CUDA_ARCH_FEAT_SM90_ALL
 #define __device__
 #define __forceinline__ inline __attribute__((always_inline))
@@ -275,6 +274,8 @@ inline void ptx_cp_async_cg_shared_global(unsigned to, const void* from, unsigne
 inline void ptx_cp_async_ca_shared_global(unsigned to, const void* from, unsigned bytes, unsigned taken) {
   emulated_copy_async(to, from, bytes, taken);
 }
+inline void ptx_griddepcontrol_launch_dependents() {}
+inline void ptx_griddepcontrol_wait() {}
 inline void ptx_cp_async_commit_group() {
   emulated_commit_copies();
 }
@@ -396,11 +397,6 @@ inline void ptx_prmt_b32(unsigned& r, unsigned low, unsigned high, unsigned sele
     r |= ((digit & 8u) == 0 ? byte : byte >= 128 ? 0xffu : 0u) << (8 * i);
   }
 }
-// Launches run one after the other; the card notes which threads would have waited for those in front.
-inline void ptx_griddepcontrol_wait() {
-  emulated_await_launches();
-}
-inline void ptx_griddepcontrol_launch_dependents() {}
 inline void ptx_st_shared_b32(unsigned to, unsigned value) {
   *reinterpret_cast<unsigned*>(emulated_checked_shared("st.shared.b32", to, 4)) = value;
 }

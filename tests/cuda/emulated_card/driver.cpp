@@ -64,10 +64,10 @@ bool next_runs_backwards(Function& function) {
 }
 
 int run_grid(Function& function, const emulated_card::Index& blocks, unsigned threads, unsigned shared_bytes,
-             void** arguments, bool early) {
+             void** arguments) {
   const bool backwards = next_runs_backwards(function);
   emulated_card::Block& block = emulated_card::Block::running();
-  block.enter_launch(early);
+  block.enter_launch();
   gridDim = blocks;
   blockDim = {threads, 1, 1};
   const std::uint64_t count = std::uint64_t{blocks.x} * blocks.y * blocks.z;
@@ -84,30 +84,6 @@ int run_grid(Function& function, const emulated_card::Index& blocks, unsigned th
   }
   return 0;
 }
-
-int launch(void* function, const emulated_card::Index& blocks, const emulated_card::Index& threads,
-           unsigned shared_bytes, void** arguments, bool early) {
-  auto& kernel = *static_cast<Function*>(function);
-  const auto& [x, y, z] = blocks;
-  const bool valid = x > 0 && y > 0 && z > 0 && y < 65536 && z < 65536 && threads.x > 0 &&
-                     threads.x <= kernel.most_threads && threads.y == 1 && threads.z == 1 &&
-                     shared_bytes <= emulated_card::kDynamicBytes;
-  if (!valid) {
-    return failed(kBadValue, fmt::format("{} cannot have {} x {} x {} blocks of {} threads (at most {}) and {} bytes",
-                                         kernel.name, x, y, z, threads.x, kernel.most_threads, shared_bytes));
-  }
-  const std::lock_guard lock(mutex);
-  return run_grid(kernel, blocks, threads.x, shared_bytes, arguments, early);
-}
-
-// As CUDA has them: CUlaunchConfig.
-struct LaunchSettings {
-  emulated_card::Index blocks, threads;
-  unsigned shared_bytes;
-  void* stream;
-  const int* attributes;  // the first one's kind is word 0, its value word 2
-  unsigned num_attributes;
-};
 
 }  // namespace
 
@@ -169,12 +145,25 @@ int cuFuncSetAttribute(void* /*function*/, int attribute, int value) {
 }
 int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned threads_y,
                    unsigned threads_z, unsigned shared_bytes, void* /*stream*/, void** arguments, void** /*extra*/) {
-  return launch(function, {x, y, z}, {threads, threads_y, threads_z}, shared_bytes, arguments, /*early=*/false);
+  auto& kernel = *static_cast<Function*>(function);
+  const bool valid = x > 0 && y > 0 && z > 0 && y < 65536 && z < 65536 && threads > 0 &&
+                     threads <= kernel.most_threads && threads_y == 1 && threads_z == 1 &&
+                     shared_bytes <= emulated_card::kDynamicBytes;
+  if (!valid) {
+    return failed(kBadValue, fmt::format("{} cannot have {} x {} x {} blocks of {} threads (at most {}) and {} bytes",
+                                         kernel.name, x, y, z, threads, kernel.most_threads, shared_bytes));
+  }
+  const std::lock_guard lock(mutex);
+  return run_grid(kernel, {x, y, z}, threads, shared_bytes, arguments);
 }
-int cuLaunchKernelEx(const LaunchSettings* settings, void* function, void** arguments, void** /*extra*/) {
-  constexpr int kEarly = 6;
-  if (settings->num_attributes != 1 || settings->attributes[0] != kEarly) return failed(kBadValue, "other attributes");
-  return launch(function, settings->blocks, settings->threads, settings->shared_bytes, arguments,
-                settings->attributes[2] == 1);
+// Blocks run one after the other: a kernel that may begin early begins after the one before.
+int cuLaunchKernelEx(const void* config, void* function, void** arguments, void** extra) {
+  struct {
+    unsigned x, y, z, threads, threads_y, threads_z, shared_bytes;
+    void* stream;
+  } shape;
+  std::memcpy(&shape, config, sizeof shape);
+  return cuLaunchKernel(function, shape.x, shape.y, shape.z, shape.threads, shape.threads_y, shape.threads_z,
+                        shape.shared_bytes, shape.stream, arguments, extra);
 }
 }

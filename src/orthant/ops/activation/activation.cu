@@ -4,7 +4,6 @@
 //
 // SwiGLU of x [rows, 2 width], gates then ups: silu(gate) * up. A thread takes LANE columns of a row.
 extern "C" __global__ void __launch_bounds__(256) swiglu(Element* out, const Element* x, i64 vectors, int width) {
-  await_earlier();
   const int row_vectors = (width + LANE - 1) / LANE;
   const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= vectors) return;
@@ -23,7 +22,6 @@ extern "C" __global__ void __launch_bounds__(256) swiglu(Element* out, const Ele
 // d_x beside x; where `wants` is set the activation, with the bits of swiglu(), takes the place of its gradient d.
 extern "C" __global__ void __launch_bounds__(256)
     swiglu_gradient(Element* d_x, Element* d, const Element* x, i64 vectors, int width, int wants) {
-  await_earlier();
   const int row_vectors = (width + LANE - 1) / LANE;
   const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= vectors) return;

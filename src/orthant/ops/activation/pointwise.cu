@@ -143,17 +143,14 @@ DEVICE void gradient(Element* d_x, Element* d, const Element* x, const Vectors& 
 
 #define KERNELS(KIND, NAME)                                                                                 \
   extern "C" __global__ void __launch_bounds__(THREADS) NAME(Element* out, const Element* x, Vectors all) { \
-    await_earlier();                                                                                        \
     activate<KIND, false>(out, x, all, KeyedGrid());                                                        \
   }                                                                                                         \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                     \
       NAME##_dropout(Element* out, const Element* x, Vectors all, KeyedGrid grid) {                         \
-    await_earlier();                                                                                        \
     activate<KIND, true>(out, x, all, grid);                                                                \
   }                                                                                                         \
   extern "C" __global__ void __launch_bounds__(THREADS)                                                     \
       NAME##_gradient(Element* d_x, Element* d, const Element* x, Vectors all, int wants, KeyedGrid grid) { \
-    await_earlier();                                                                                        \
     gradient<KIND>(d_x, d, x, all, wants, grid);                                                            \
   }
 KERNELS(Gelu, gelu)

@@ -36,7 +36,6 @@ DEVICE u32 staying(u32 word, const Comparison& with) {
 // sees nothing; bits [rows, heads, sequence, words] of what stays, 32 keys to a word.
 extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
     attention_forward(Element* out, float* lse, u8* bits, const Element* qkv, const u8* mask, Layout layout) {
-  await_earlier();
   extern __shared__ __align__(1024) u8 shared[];
   const u32 q_block = shared_address(shared), tiles = q_block + BLOCK_BYTES;  // of keys, then values
   const int lane = threadIdx.x & 31, warp = uniform(threadIdx.x >> 5);

@@ -31,7 +31,6 @@ DEVICE float2 numbers_of(float lse, float delta, const Layout& layout) {
 extern "C" __global__ void __launch_bounds__(256)
     attention_delta(float2* numbers, u32* turns, const float* lse, const Element* out, const Element* d_out, i64 items,
                     int num_turns, Layout layout) {
-  await_earlier();
   const i64 thread = (i64)blockIdx.x * 256 + threadIdx.x;
   const i64 item = thread / CHUNKS;  // token * heads + head
   const bool inside = item < items;
@@ -409,13 +408,11 @@ DEVICE void backward(PARAMETERS) {
 #define BLOCKS_AT_ONCE (WGMMA && SIZE <= 64 ? 2 : 1)  // on a multiprocessor
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) attention_backward(PARAMETERS) {
-  await_earlier();
   backward<SIZE == 128 && !WGMMA ? 16 : 32, false>(ARGUMENTS);
 }
 
 #if SIZE <= 64
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS_AT_ONCE) attention_backward_short(PARAMETERS) {
-  await_earlier();
   backward<32, true>(ARGUMENTS);
 }
 #endif

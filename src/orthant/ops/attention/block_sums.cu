@@ -11,7 +11,6 @@ struct Places {  // strides in elements
 extern "C" __global__ void __launch_bounds__(256)
     join_block(float* out, float* lse, const Element* block_out, const float* block_lse, i64 pairs, int heads, int size,
                Places places) {
-  await_earlier();
   const int vectors = size / LANE, pairs_here = (int)blockDim.x / vectors;
   const int own = (int)threadIdx.x / vectors, at = (int)threadIdx.x % vectors * LANE;
   const i64 pair = (i64)blockIdx.x * pairs_here + own;

@@ -48,7 +48,6 @@ DEVICE int unaligned_columns(const Element* row, int classes) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     log_sum_exp(float* lse, float* chosen, const Element* logits, const i64* targets, i64 stride, int classes,
                 i64 first) {
-  await_earlier();
   __shared__ Sum warps[THREADS / 32];
   const Element* row = logits + (i64)blockIdx.x * stride;
   const int head = unaligned_columns(row, classes);
@@ -91,7 +90,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     gradient(Element* out, const Element* logits, const i64* targets, const float* lse, const float* weights,
              const float* d_loss, i64 stride, int classes, i64 first) {
-  await_earlier();
   const i64 place = (i64)blockIdx.x * stride;
   const Element* row = logits + place;
   Element* to = out + place;

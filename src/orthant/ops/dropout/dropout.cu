@@ -8,7 +8,6 @@
 // out = residual (where not null) + dropout(x), rounded in between.
 extern "C" __global__ void __launch_bounds__(THREADS)
     dropout_add(Element* out, const Element* x, const Element* residual, Vectors all, KeyedGrid grid) {
-  await_earlier();
   const Pair pair = own_pair(all);
   uint4 kept[2], addends[2];
 #pragma unroll

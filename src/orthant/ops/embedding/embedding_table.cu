@@ -23,7 +23,6 @@ struct Lookups {
 // after the other, rounded in between. A block takes TOKENS neighbours.
 #define TOKENS 2  // of a block: their rows are under way together
 extern "C" __global__ void __launch_bounds__(256) look_up(Element* out, Lookups lookups, int tokens, int width) {
-  await_earlier();
   // All ids are under way together. Absent tables have one, which is read from the first.
   i64 ids[TABLES][TOKENS];
 #pragma unroll
@@ -109,7 +108,6 @@ DEVICE void add_listed(float (&sum)[LANE], const Element* gy, const i64* order, 
 extern "C" __global__ void __launch_bounds__(256, 4)
     add_rows(float* gradient, float* parts, const Element* gy, const i64* ids, const i64* order, int tokens, i64 first,
              i64 entries, int width) {
-  await_earlier();
   const int begin = blockIdx.x;
   const i64 id = ids[begin];
   const bool begins = begin == 0 || ids[begin - 1] != id;
@@ -138,7 +136,6 @@ extern "C" __global__ void __launch_bounds__(256, 4)
 // begins among them; every other block does nothing.
 extern "C" __global__ void __launch_bounds__(256, 4)
     add_parts(float* gradient, const float* parts, const i64* ids, int tokens, i64 first, i64 entries, int width) {
-  await_earlier();
   const int begin = blockIdx.x * PART, border = begin + PART;
   if (border >= tokens || ids[border - 1] != ids[border]) return;
   const i64 id = ids[border];

@@ -7,11 +7,23 @@
 #define SLOTS 8    // warps of a block
 #define AT_ONCE 6  // rows that a warp has under way
 
+// A kernel that is started early (LaunchShape) begins when all blocks of the one before came here or ended, and waits
+// for its end and what it wrote where it reads that.
+DEVICE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // sums[part][column] over rows_of_part neighbours: a block takes 32 vectors of columns, its warp s the rows s,
 // s + SLOTS, ... of the part, and the warps' sums are added in order.
 extern "C" __global__ void __launch_bounds__(32 * SLOTS, 4)
     sum_parts(float* sums, const Element* x, int rows, int width, int rows_of_part) {
-  await_earlier();
   __shared__ float shared[SLOTS][32][LANE + 1];
   const int lane = threadIdx.x & 31, slot = threadIdx.x >> 5;
   const int at = (blockIdx.x * 32 + lane) * LANE;
@@ -57,6 +69,7 @@ extern "C" __global__ void __launch_bounds__(32 * SLOTS, 4)
 #pragma unroll
     for (int j = 0; j < LANE; ++j) sum[j] += a[j];
   }
+  let_next_begin();
 #pragma unroll
   for (int j = 0; j < LANE; ++j) shared[slot][lane][j] = sum[j];
   __syncthreads();
@@ -76,10 +89,10 @@ struct Columns {
 };
 
 // A block of N threads takes ACROSS vectors of columns of one of the matrices. Row r is added by slot r % (N / ACROSS),
-// slots of a warp are added in pairs, and the warps' sums in order.
+// slots of a warp are added in pairs, and the warps' sums in order. It may begin before the kernel that writes the
+// matrices ends, and what wrote `out` has ended before that one begins.
 #define ACROSS 4
 extern "C" __global__ void __launch_bounds__(1024) sum_columns(Columns first, Columns second, int rows, int width) {
-  await_earlier();
   __shared__ float sums[32][ACROSS * LANE];
   const Columns matrix = blockIdx.y == 0 ? first : second;
   const int lane = threadIdx.x % ACROSS, tall = blockDim.x / ACROSS;
@@ -90,6 +103,7 @@ extern "C" __global__ void __launch_bounds__(1024) sum_columns(Columns first, Co
   float sum[LANE];
 #pragma unroll
   for (int j = 0; j < LANE; ++j) sum[j] = 0;
+  await_previous();
 #pragma unroll 4
   for (int row = threadIdx.x / ACROSS; row < rows; row += tall) {
     float a[LANE];

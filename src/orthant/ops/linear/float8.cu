@@ -68,7 +68,6 @@ DEVICE void store_float8(u8* y, const uint4& x, float by) {
 // fmaxf() takes the other number where one is NaN: what is NaN itself is rounded to NaN.
 extern "C" __global__ void __launch_bounds__(THREADS)
     float8_rows(u8* y, float* scales, const Element* x, int rows, int width) {
-  await_earlier();
   __shared__ float scratch[THREADS / 32];
   const int lane = threadIdx.x % (32 * WARPS);
   const int row = blockIdx.x * ROWS + threadIdx.x / (32 * WARPS);
@@ -96,7 +95,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // The same of rows that registers do not hold: a block takes one and reads it twice.
 extern "C" __global__ void __launch_bounds__(1024) float8_long_rows(u8* y, float* scales, const Element* x, int width) {
-  await_earlier();
   __shared__ float scratch[32];
   const Element* const from = x + (i64)blockIdx.x * width;
   float largest = 0;
@@ -119,7 +117,6 @@ extern "C" __global__ void __launch_bounds__(1024) float8_long_rows(u8* y, float
 #define SLOTS 8
 extern "C" __global__ void __launch_bounds__(32 * SLOTS)
     float8_largest(float* largest, const Element* x, int rows, int width, int rows_of_part) {
-  await_earlier();
   __shared__ float shared[SLOTS][32][LANE + 1];
   const int lane = threadIdx.x & 31, slot = threadIdx.x >> 5;
   const int at = (blockIdx.x * 32 + lane) * LANE;
@@ -155,7 +152,6 @@ extern "C" __global__ void __launch_bounds__(32 * SLOTS)
 #define TILE 64
 extern "C" __global__ void __launch_bounds__(256)
     float8_turned(u8* y, float* scales, const float* largest, int parts, const Element* x, int rows, int width) {
-  await_earlier();
   __shared__ __align__(16) u8 tile[TILE][TILE + 4];  // [column][row]: rows of it lie 17 banks apart
   __shared__ float by[TILE];
   const int first_column = blockIdx.x * TILE, first_row = blockIdx.y * TILE;

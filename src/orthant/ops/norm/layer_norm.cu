@@ -29,7 +29,6 @@ DEVICE bool in_row(int at, int j, int width) {
 extern "C" __global__ void __launch_bounds__(THREADS)
     layer_forward(Element* y, float* statistics, Element* sums, const Element* x, const Element* residual,
                   const Element* weight, const Element* bias, int rows, int width, float eps, KeyedGrid grid) {
-  await_earlier();
   __shared__ float scratch[THREADS / 32];
   const int lane = threadIdx.x % (32 * WARPS);
   const int row = blockIdx.x * ROWS + threadIdx.x / (32 * WARPS);
@@ -101,7 +100,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     layer_backward(Element* gx, Element* dropped, float* sums, const Element* gy, const Element* x,
                    const float* statistics, const Element* weight, const Element* residual, int rows, int width,
                    int rows_per_block, KeyedGrid grid) {
-  await_earlier();
   __shared__ float scratch[THREADS / 32];
   const int lane = threadIdx.x % (32 * WARPS);
   const int slot = threadIdx.x / (32 * WARPS);

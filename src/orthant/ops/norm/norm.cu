@@ -11,7 +11,6 @@
 extern "C" __global__ void __launch_bounds__(THREADS)
     rms_forward(Element* y, float* statistics, const Element* x, const Element* weight, int rows, int width,
                 float eps) {
-  await_earlier();
   __shared__ float scratch[THREADS / 32];
   const int lane = threadIdx.x % (32 * WARPS);
   const int row = blockIdx.x * ROWS + threadIdx.x / (32 * WARPS);
@@ -50,7 +49,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 extern "C" __global__ void __launch_bounds__(THREADS)
     rms_backward(Element* gx, float* sums, const Element* gy, const Element* x, const float* statistics,
                  const Element* weight, const Element* residual, int rows, int width, int rows_per_block) {
-  await_earlier();
   __shared__ float scratch[THREADS / 32];
   const int lane = threadIdx.x % (32 * WARPS);
   const int slot = threadIdx.x / (32 * WARPS);

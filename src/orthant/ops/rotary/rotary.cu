@@ -20,7 +20,6 @@ DEVICE void turn_pair(float (&a)[LANE], float (&b)[LANE], const float* cosines, 
 // Turns the first `turned` heads of every token in place.
 extern "C" __global__ void __launch_bounds__(256) rotate(Element* qkv, const float* cosines, const float* sines,
                                                          i64 pairs, int sequence, int heads, int turned, int size) {
-  await_earlier();
   const int half = size / 2, vectors = (half + LANE - 1) / LANE;
   const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= pairs) return;
@@ -46,7 +45,6 @@ struct Strided {
 extern "C" __global__ void __launch_bounds__(256)
     join(Element* d_qkv, Strided q, Strided k, Strided v, const float* cosines, const float* sines, i64 pairs,
          int sequence, int q_heads, int kv_heads, int size) {
-  await_earlier();
   const int half = size / 2, vectors = (half + LANE - 1) / LANE, heads = q_heads + 2 * kv_heads;
   const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= pairs) return;

@@ -8,7 +8,6 @@ DEVICE u32 upper_half(float x) {
 
 // A thread for every 4 elements. `aligned`: both begin at multiples of 16 bytes.
 extern "C" __global__ void round_to_bfloat16(const float* from, u16* to, i64 count, int aligned) {
-  await_earlier();
   const i64 at = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * 4;
   if (aligned && at + 4 <= count) {
     const float4 x = *reinterpret_cast<const float4*>(from + at);
