@@ -184,6 +184,14 @@ DEVICE float row_sum(float x, float* scratch) {
   return x;
 }
 
+// Rows of a block, of which there are gridDim.x: neighbours, as many as another block has or one more.
+struct Rows {
+  int begin, end;
+};
+DEVICE Rows own_rows(int rows) {
+  return {(int)((u64)blockIdx.x * (u32)rows / gridDim.x), (int)((u64)(blockIdx.x + 1) * (u32)rows / gridDim.x)};
+}
+
 // n / divisor for n below 2^31.
 struct Divisor {
   u32 factor, shift;

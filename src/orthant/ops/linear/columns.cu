@@ -4,8 +4,7 @@
 //
 // Sums over the rows of a matrix in a fixed order, in two stages where there are many rows.
 
-#define SLOTS 8    // warps of a block
-#define AT_ONCE 6  // rows that a warp has under way
+#define SLOTS 8  // warps of a block
 
 // A kernel that is started early (LaunchShape) begins when all blocks of the one before came here or ended, and waits
 // for its end and what it wrote where it reads that.
@@ -32,36 +31,18 @@ extern "C" __global__ void __launch_bounds__(32 * SLOTS, 4)
 #pragma unroll
   for (int j = 0; j < LANE; ++j) sum[j] = 0;
   int row = begin + slot;
-  // AT_ONCE rows are under way at any time, and added one after the other: the next one is asked for as soon as one is
-  // there.
-  if (row + (AT_ONCE - 1) * SLOTS < end) {
-    const Element* from = x + (i64)row * width;
-    const i64 apart = (i64)SLOTS * width;
-    const auto next = [&] {
-      const uint4 vector = load_vector(from, at, width);
-      from += apart;
-      return vector;
-    };
-    const auto add = [&](const uint4& vector) {
+  // Eight rows under way at a time, added one after the other.
+  for (; row + 7 * SLOTS < end; row += 8 * SLOTS) {
+    uint4 kept[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) kept[i] = load_vector(x + (i64)(row + i * SLOTS) * width, at, width);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
       float a[LANE];
-      widen(vector, a);
+      widen(kept[i], a);
 #pragma unroll
       for (int j = 0; j < LANE; ++j) sum[j] += a[j];
-    };
-    uint4 kept[AT_ONCE];
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) kept[i] = next();
-    row += AT_ONCE * SLOTS;
-#pragma unroll 1
-    for (; row + (AT_ONCE - 1) * SLOTS < end; row += AT_ONCE * SLOTS) {
-#pragma unroll
-      for (int i = 0; i < AT_ONCE; ++i) {
-        add(kept[i]);
-        kept[i] = next();
-      }
     }
-#pragma unroll
-    for (int i = 0; i < AT_ONCE; ++i) add(kept[i]);
   }
   for (; row < end; row += SLOTS) {
     float a[LANE];
@@ -104,12 +85,21 @@ extern "C" __global__ void __launch_bounds__(1024) sum_columns(Columns first, Co
 #pragma unroll
   for (int j = 0; j < LANE; ++j) sum[j] = 0;
   await_previous();
-#pragma unroll 4
-  for (int row = threadIdx.x / ACROSS; row < rows; row += tall) {
-    float a[LANE];
-    widen(load_vector(matrix.x + (i64)row * width, at, width), a);
+  // Four rows are under way at a time, also where there are no more.
+  for (int row = threadIdx.x / ACROSS; row < rows; row += 4 * tall) {
+    uint4 kept[4];
 #pragma unroll
-    for (int j = 0; j < LANE; ++j) sum[j] += a[j];
+    for (int i = 0; i < 4; ++i) {
+      kept[i] = make_uint4(0, 0, 0, 0);
+      if (row + i * tall < rows) kept[i] = load_vector(matrix.x + (i64)(row + i * tall) * width, at, width);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float a[LANE];
+      widen(kept[i], a);
+#pragma unroll
+      for (int j = 0; j < LANE; ++j) sum[j] += a[j];
+    }
   }
 #pragma unroll
   for (int j = 0; j < LANE; ++j) {

@@ -66,14 +66,14 @@ NormGradients layer_norm_backward(const at::Tensor& gy, const NormInput& input, 
                                   const DropoutGrid* grid, const at::Tensor& residual) {
   const std::int64_t rows = gy.size(0), width = gy.size(1);
   const RowShape row = layer_shape(width, lane(gy));
-  const RowBlocks blocks(rows, row.rows(), layer_blocks(row));
+  const std::int64_t blocks = row_blocks(rows, row.rows(), layer_blocks(row));
   const bool drops = parts.input && grid != nullptr;
   NormGradients out;
   if (parts.input) out.x = at::empty(gy.sizes(), gy.options());
   if (drops) out.dropped = at::empty(gy.sizes(), gy.options());
   at::Tensor sums;
   if (parts.weights) {
-    sums = at::empty({2, blocks.blocks, width}, gy.options().dtype(at::kFloat));
+    sums = at::empty({2, blocks, width}, gy.options().dtype(at::kFloat));
     out.weight = sums.select(0, 0);
     out.bias = sums.select(0, 1);
   }
@@ -81,13 +81,12 @@ NormGradients layer_norm_backward(const at::Tensor& gy, const NormInput& input, 
   const bool borders = aligned(width, {gy, input.x, input.weight, residual, out.x, out.dropped});
   const int is_aligned = borders && (!drops || aligned(grid)) ? 1 : 0;
   const int wanted = (parts.input ? kInput : 0) | (parts.weights ? kWeights : 0) | (drops ? kDropped : 0);
-  const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>(blocks.blocks),
+  const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>(blocks),
                                 .threads = static_cast<std::uint32_t>(row.threads()),
                                 .stream = stream(gy)};
   cuda::kernel(kLayerNorm, "layer_backward", {element(gy), is_aligned, row.vectors, row.warps, wanted})(
       shape, data(out.x), data(out.dropped), data(sums), data(gy), data(input.x), data(input.statistics),
-      data(input.weight), data(residual), static_cast<int>(rows), static_cast<int>(width),
-      static_cast<int>(blocks.rows_per_block), keyed_grid(grid, rows));
+      data(input.weight), data(residual), static_cast<int>(rows), static_cast<int>(width), keyed_grid(grid, rows));
   return out;
 }
 

@@ -45,15 +45,15 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
 // PARTS & 1: gx = rstd (g - n mean(g n)) with n = x rstd, g = gy weight; `residual`, where not null, is added to the
 // rounded result. PARTS & 2: sums[block][width] of gy n over the block's rows, in increasing order for each of its ROWS
-// slots, slots added in order. Blocks take rows_per_block neighbours, so sums do not depend on the card.
+// slots, slots added in order. How many blocks there are follows from the rows, so sums do not depend on the card.
 extern "C" __global__ void __launch_bounds__(THREADS)
     rms_backward(Element* gx, float* sums, const Element* gy, const Element* x, const float* statistics,
-                 const Element* weight, const Element* residual, int rows, int width, int rows_per_block) {
+                 const Element* weight, const Element* residual, int rows, int width) {
   __shared__ float scratch[THREADS / 32];
   const int lane = threadIdx.x % (32 * WARPS);
   const int slot = threadIdx.x / (32 * WARPS);
-  const int begin = blockIdx.x * rows_per_block;
-  const int end = min(begin + rows_per_block, rows);
+  const Rows own = own_rows(rows);
+  const int begin = own.begin, end = own.end;
 #if PARTS & 2
   float column[VECTORS][LANE];
 #pragma unroll

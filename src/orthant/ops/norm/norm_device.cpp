@@ -52,19 +52,19 @@ NormGradients rms_norm_backward(const at::Tensor& gy, const NormInput& input, No
                                 const at::Tensor& residual) {
   const std::int64_t rows = gy.size(0), width = gy.size(1);
   const RowShape row = row_shape(width, lane(gy), kBackwardVectors);
-  const RowBlocks blocks(rows, row.rows(), kMostBlocks);
+  const std::int64_t blocks = row_blocks(rows, row.rows(), kMostBlocks);
   NormGradients out;
   if (parts.input) out.x = at::empty(gy.sizes(), gy.options());
-  if (parts.weights) out.weight = at::empty({blocks.blocks, width}, gy.options().dtype(at::kFloat));
+  if (parts.weights) out.weight = at::empty({blocks, width}, gy.options().dtype(at::kFloat));
   if (rows > 0) {
     const int is_aligned = aligned(width, {gy, input.x, input.weight, residual, out.x}) ? 1 : 0;
     const int wanted = (parts.input ? 1 : 0) + (parts.weights ? 2 : 0);
-    const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>(blocks.blocks),
+    const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>(blocks),
                                   .threads = static_cast<std::uint32_t>(row.threads()),
                                   .stream = stream(gy)};
     cuda::kernel(kNorm, "rms_backward", {element(gy), is_aligned, row.vectors, row.warps, wanted})(
         shape, data(out.x), data(out.weight), data(gy), data(input.x), data(input.statistics), data(input.weight),
-        data(residual), static_cast<int>(rows), static_cast<int>(width), static_cast<int>(blocks.rows_per_block));
+        data(residual), static_cast<int>(rows), static_cast<int>(width));
   }
   return out;
 }

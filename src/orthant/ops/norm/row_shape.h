@@ -26,17 +26,10 @@ inline RowShape row_shape(std::int64_t width, std::int64_t lane, std::int64_t mo
   return {static_cast<int>((needed + warps - 1) / warps), static_cast<int>(warps)};
 }
 
-// How the rows of a backward are handed to blocks: neighbours to each, as many as the number of rows alone says, so
-// that sums over them do not depend on the card.
-struct RowBlocks {
-  std::int64_t rows_per_block = 0;
-  std::int64_t blocks = 0;
-
-  RowBlocks(std::int64_t rows, std::int64_t slots, std::int64_t most_blocks) {
-    rows_per_block = (rows + most_blocks - 1) / most_blocks;
-    rows_per_block = (rows_per_block + slots - 1) / slots * slots;
-    blocks = rows == 0 ? 0 : (rows + rows_per_block - 1) / rows_per_block;
-  }
-};
+// To how many blocks the rows of a backward are handed, neighbours to each (own_rows() in cuda/prelude.cu): as many as
+// the number of rows alone says, so that sums over them do not depend on the card. A block has `slots` rows at a time.
+inline std::int64_t row_blocks(std::int64_t rows, std::int64_t slots, std::int64_t most_blocks) {
+  return std::min((rows + slots - 1) / slots, most_blocks);
+}
 
 }  // namespace orthant::nn::device
