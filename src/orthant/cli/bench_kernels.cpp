@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <array>
 #include <chrono>
 #include <functional>
 #include <iostream>
@@ -271,7 +272,8 @@ class Kernels {
     options.kv_heads = sizes_.kv_heads;
     options.head_size = sizes_.hidden / sizes_.heads;
     options.causal = true;
-    const nn::Pass pass;
+    nn::Pass pass;
+    pass.repeatable = false;
     const auto qkv = values({1, kTokens, (options.heads + 2 * options.kv_heads) * options.head_size});
     const auto d_out = values({1, kTokens, sizes_.hidden});
     const auto setup = nn::heads_setup(qkv, options, pass);
@@ -279,35 +281,67 @@ class Kernels {
     const auto what = fmt::format("attention of {} tokens", kTokens);
     add(what + " forward, one call", 0, [=] { nn::device::heads_forward(qkv, setup); });
     add(what + " backward, one call", 0, [=] { nn::device::heads_backward(qkv, whole, d_out, setup); });
-    std::vector<nn::HeadsBlock> blocks;
-    for (std::int64_t rank = 0; rank < kRanks; ++rank) {
-      for (std::int64_t step = 0; step < kRanks; ++step) {
-        const std::int64_t holder = (rank - step + kRanks) % kRanks;
-        for (const std::int64_t q : {rank, 2 * kRanks - 1 - rank}) {
-          for (const std::int64_t k : {holder, 2 * kRanks - 1 - holder}) {
-            if (k <= q) blocks.push_back({0, q * kChunk, kChunk, k * kChunk, kChunk, q * kChunk, k * kChunk});
-          }
+    const auto blocks_setup = nn::blocks_setup(1, kTokens, options, pass);
+    const auto of_rank = [=](const at::Tensor& tokens, std::int64_t rank) {
+      const auto chunk = [&](std::int64_t number) { return tokens.narrow(0, number * kChunk, kChunk); };
+      return at::cat({chunk(rank), chunk(2 * kRanks - 1 - rank)});
+    };
+    // What a rank's queries see of a holder's keys, each of two chunks.
+    const auto blocks_of = [=](std::int64_t rank, std::int64_t holder) {
+      const std::array<std::int64_t, 2> own = {rank, 2 * kRanks - 1 - rank}, held = {holder, 2 * kRanks - 1 - holder};
+      std::vector<nn::HeadsBlock> blocks;
+      for (std::size_t q = 0; q < 2; ++q) {
+        for (std::size_t k = 0; k < 2; ++k) {
+          if (held[k] > own[q]) continue;
+          blocks.push_back({0, static_cast<std::int64_t>(q) * kChunk, kChunk, static_cast<std::int64_t>(k) * kChunk,
+                            kChunk, own[q] * kChunk, held[k] * kChunk});
         }
       }
+      return blocks;
+    };
+    std::vector<nn::HeadsMatrices> heads;
+    std::vector<at::Tensor> d_outs;
+    for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+      heads.push_back(nn::split_heads(of_rank(qkv[0], rank), options));
+      d_outs.push_back(of_rank(d_out[0], rank));
     }
-    const auto tokens = qkv[0];
-    const auto heads = nn::split_heads(tokens, options);
-    const auto blocks_setup = nn::blocks_setup(1, kTokens, options, pass);
+    const auto keys_of = [heads](std::size_t rank, std::size_t holder) {
+      return nn::HeadsMatrices{heads[rank].q, heads[holder].k, heads[holder].v};
+    };
     const auto forward = [=] {
-      const auto sums = nn::empty_sums(heads.q, options);
-      nn::blocks_forward(heads, blocks, blocks_setup, sums);
-      return nn::HeadsSums{sums.out.to(tokens.scalar_type()), sums.lse};
+      std::vector<nn::HeadsSums> all;
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        const auto sums = nn::empty_sums(heads[rank].q, options);
+        for (std::size_t step = 0; step < kRanks; ++step) {
+          const std::size_t holder = (rank + kRanks - step) % kRanks;
+          nn::blocks_forward(keys_of(rank, holder),
+                             blocks_of(static_cast<std::int64_t>(rank), static_cast<std::int64_t>(holder)),
+                             blocks_setup, sums);
+        }
+        all.push_back({sums.out.to(heads[rank].q.scalar_type()), sums.lse});
+      }
+      return all;
     };
     const auto sums = forward();
     const auto ring = fmt::format(", blocks of a ring of {} ranks", kRanks);
     add(what + " forward" + ring, 0, [=] { forward(); });
+    const auto floats = options_.dtype(at::kFloat);
     add(what + " backward" + ring, 0, [=] {
-      const auto gradient = d_out[0];
-      const nn::AttendedQueries queries = {sums.out, sums.lse, nn::blocks_delta(sums.out, gradient, options.heads),
-                                           gradient};
-      const auto d_tokens = at::zeros(tokens.sizes(), options_.dtype(at::kFloat));
-      nn::blocks_backward(heads, blocks, blocks_setup, queries, nn::split_heads(d_tokens, options));
-      return d_tokens.to(tokens.scalar_type());
+      for (std::size_t rank = 0; rank < kRanks; ++rank) {
+        const nn::AttendedQueries queries = {sums[rank].out, sums[rank].lse,
+                                             nn::blocks_delta(sums[rank].out, d_outs[rank], options.heads),
+                                             d_outs[rank]};
+        const auto d_q = at::zeros(heads[rank].q.sizes(), floats);
+        for (std::size_t step = 0; step < kRanks; ++step) {
+          const std::size_t holder = (rank + kRanks - step) % kRanks;
+          const auto d_keys = at::zeros({2, heads[holder].k.size(0), heads[holder].k.size(1)}, floats);
+          nn::blocks_backward(keys_of(rank, holder),
+                              blocks_of(static_cast<std::int64_t>(rank), static_cast<std::int64_t>(holder)),
+                              blocks_setup, queries, {d_q, d_keys[0], d_keys[1]});
+          d_keys.to(heads[rank].q.scalar_type());
+        }
+        d_q.to(heads[rank].q.scalar_type());
+      }
     });
   }
 

@@ -84,6 +84,9 @@ std::vector<HeadsBlock> kernel_blocks_backward(const HeadsMatrices& heads, const
 // strides, in bfloat16 or float16, and lse [heads, queries].
 void join_block(const HeadsSums& sums, std::int64_t query, const at::Tensor& out, const at::Tensor& lse);
 
+// Adds x [heads, tokens, head_size] by its strides, in bfloat16 or float16, to sums [tokens, heads * head_size].
+void add_block(const at::Tensor& sums, const at::Tensor& x);
+
 // Calls of attention.cu: queries and keys of one joined projection [rows, tokens, channels], whose first ones are at
 // these places.
 struct BlockPlace {

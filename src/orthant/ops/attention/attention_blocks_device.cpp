@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "orthant/nn/device_kernels.h"
-#include "orthant/nn/device_variants.h"
 #include "orthant/ops/attention/attention_blocks.h"
 #include "orthant/ops/attention/library_heads.h"
 
@@ -21,10 +20,18 @@ namespace {
 
 const cuda::Source kBlockSums{"ops/attention/block_sums.cu", cuda::sources::block_sums, {"ELEMENT"}};
 
-// `struct Places` of block_sums.cu.
+// `struct Places` and `struct LsePlaces` of block_sums.cu.
 struct Places {
-  std::int64_t out_query, lse_head, block_query, block_head, block_lse_head;
+  std::int64_t out_token, token, head;
+
+  // x [heads, tokens, head_size], by its strides.
+  Places(const at::Tensor& sums, const at::Tensor& x)
+      : out_token(sums.stride(0)), token(x.stride(1)), head(x.stride(0)) {}
 };
+struct LsePlaces {
+  std::int64_t head, block_head;
+};
+constexpr std::int64_t kLane = 8;  // elements of a vector, in bfloat16 and float16
 
 bool lie_alike(const HeadsBlock& a, const HeadsBlock& b) {
   return a.queries == b.queries && a.keys == b.keys && a.query_position == b.query_position &&
@@ -83,9 +90,9 @@ class AlikeBlocks {
     });
     const at::Tensor d_qkv = kernel_block_backward(qkv_, lse, delta, d_out, setup_, place());
     for_rows([&](std::int64_t row, const HeadsBlock& block) {
-      gradients.q.narrow(0, block.query, block.queries).add_(queries_of(d_qkv[row]));
-      gradients.k.narrow(0, block.key, block.keys).add_(keys_of(d_qkv[row], 0));
-      gradients.v.narrow(0, block.key, block.keys).add_(keys_of(d_qkv[row], 1));
+      add_block(gradients.q.narrow(0, block.query, block.queries), by_head(queries_of(d_qkv[row])));
+      add_block(gradients.k.narrow(0, block.key, block.keys), by_head(keys_of(d_qkv[row], 0)));
+      add_block(gradients.v.narrow(0, block.key, block.keys), by_head(keys_of(d_qkv[row], 1)));
     });
   }
 
@@ -105,7 +112,7 @@ class AlikeBlocks {
   }
   // [tokens, channels] as [heads, tokens, head_size].
   at::Tensor by_head(const at::Tensor& x) const {
-    return x.unflatten(1, {setup_.options.heads, setup_.options.head_size}).transpose(0, 1);
+    return x.unflatten(1, {-1, setup_.options.head_size}).transpose(0, 1);
   }
 
   at::Tensor mask(const at::Tensor& of_rows) const {
@@ -134,25 +141,56 @@ class AlikeBlocks {
   at::Tensor qkv_;
 };
 
-// A block that cuDNN computes where it lies.
-class LongBlock {
+// Blocks whose queries see all keys, or a causal one along its diagonal: cuDNN computes them where they lie.
+struct LongBlock {
+  HeadsBlock place;
+  bool causal;
+};
+
+bool sees_all(const HeadsBlock& block, const AttentionOptions& options) {
+  const std::int64_t window = options.window;
+  return (!options.causal || block.query_position >= block.key_position + block.keys - 1) &&
+         (window == 0 || block.query_position + block.queries - block.key_position <= window);
+}
+
+bool is_diagonal(const HeadsBlock& block, const AttentionOptions& options) {
+  return block.query_position == block.key_position && block.queries == block.keys &&
+         (options.window == 0 || block.queries <= options.window);
+}
+
+// Adds the block to those before it: queries that see the same keys, and keys that the same queries see, may be one
+// call where they are neighbours.
+void add_long_block(std::vector<LongBlock>& blocks, const HeadsBlock& block, bool causal) {
+  if (!blocks.empty() && !causal && !blocks.back().causal && blocks.back().place.row == block.row) {
+    HeadsBlock& last = blocks.back().place;
+    if (last.key == block.key && last.keys == block.keys && last.query + last.queries == block.query) {
+      last.queries += block.queries;
+      return;
+    }
+    if (last.query == block.query && last.queries == block.queries && last.key + last.keys == block.key) {
+      last.keys += block.keys;
+      return;
+    }
+  }
+  blocks.push_back({block, causal});
+}
+
+// One call of cuDNN.
+class LongCall {
  public:
-  LongBlock(const HeadsMatrices& heads, const HeadsBlock& block, const HeadsSetup& setup)
-      : heads_(views(heads, block, setup.options)),
-        block_(block),
+  LongCall(const HeadsMatrices& heads, const LongBlock& block, const HeadsSetup& setup)
+      : heads_(views(heads, block.place, setup.options)),
+        block_(block.place),
         options_(setup.options),
-        call_{.causal = options_.causal && block.query_position < block.key_position + block.keys - 1,
-              .repeatable = setup.repeatable} {}
+        call_{.causal = block.causal, .repeatable = setup.repeatable} {}
 
   // Calls of cuDNN start slower than ours: few pairs are not worth one.
-  static bool is_served(const HeadsMatrices& heads, const HeadsBlock& block, const HeadsSetup& setup) {
+  static bool serves(const HeadsMatrices& heads, const HeadsBlock& block, const HeadsSetup& setup) {
     constexpr std::int64_t kFewestPairs = std::int64_t{1} << 18;
     const AttentionOptions& options = setup.options;
-    const bool seen = !options.causal || block.query_position >= block.key_position + block.keys - 1;
-    const bool diagonal = block.query_position == block.key_position && block.queries == block.keys;
-    return heads.q.is_cuda() && (seen || diagonal) && block.queries * block.keys >= kFewestPairs &&
-           !options.key_mask.defined() && library_has(options.head_size) &&
-           aligned(options.head_size, {heads.q, heads.k, heads.v});
+    return heads.q.is_cuda() && (sees_all(block, options) || is_diagonal(block, options)) &&
+           block.queries * block.keys >= kFewestPairs && !options.key_mask.defined() &&
+           library_has(options.head_size) && aligned(options.head_size, {heads.q, heads.k, heads.v});
   }
 
   void forward(const HeadsSums& sums) const {
@@ -163,10 +201,9 @@ class LongBlock {
   void backward(const AttendedQueries& queries, const HeadsMatrices& gradients) const {
     const AttendedViews attended = {query_view(queries.out), lse_of(queries.lse)};
     const HeadViews d = library_backward(heads_, attended, query_view(queries.d_out), call_);
-    const HeadViews sums = views(gradients, block_, options_);
-    sums.q.add_(d.q);
-    sums.k.add_(d.k);
-    sums.v.add_(d.v);
+    add_block(gradients.q.narrow(0, block_.query, block_.queries), d.q[0]);
+    add_block(gradients.k.narrow(0, block_.key, block_.keys), d.k[0]);
+    add_block(gradients.v.narrow(0, block_.key, block_.keys), d.v[0]);
   }
 
  private:
@@ -190,21 +227,25 @@ class LongBlock {
   LibraryCall call_;
 };
 
-// Calls action(block) for the long ones and then action(alike) for those that lie alike, in the order of the first of
-// each. Returns those that neither serves.
+// Calls action(call) for the long ones and then for those that lie alike, in the order of the first of each. Returns
+// those that neither serves.
 template <class Action>
 std::vector<HeadsBlock> for_calls(const HeadsMatrices& heads, std::vector<HeadsBlock> blocks, const HeadsSetup& setup,
-                                  bool long_ones, const Action& action) {
+                                  bool by_library, const Action& action) {
   std::vector<HeadsBlock> left;
-  const auto in_window = [&](const HeadsBlock& block) {
-    const std::int64_t window = setup.options.window;
-    return window == 0 || block.query_position + block.queries - block.key_position <= window;
-  };
+  const AttentionOptions& options = setup.options;
   const auto others = std::stable_partition(blocks.begin(), blocks.end(), [&](const HeadsBlock& block) {
-    return long_ones && in_window(block) && LongBlock::is_served(heads, block, setup);
+    return by_library && LongCall::serves(heads, block, setup);
   });
-  std::for_each(blocks.begin(), others, [&](const HeadsBlock& block) { action(LongBlock(heads, block, setup)); });
+  std::vector<LongBlock> long_blocks;
+  std::for_each(blocks.begin(), others, [&](const HeadsBlock& block) {
+    add_long_block(long_blocks, block, /*causal=*/!sees_all(block, options));
+  });
+  for (const LongBlock& block : long_blocks) action(LongCall(heads, block, setup));
   blocks.erase(blocks.begin(), others);
+  const auto in_window = [&](const HeadsBlock& block) {
+    return options.window == 0 || block.query_position + block.queries - block.key_position <= options.window;
+  };
   while (!blocks.empty()) {
     const HeadsBlock first = blocks.front();
     const auto rest = std::stable_partition(blocks.begin(), blocks.end(),
@@ -225,12 +266,12 @@ std::vector<HeadsBlock> for_calls(const HeadsMatrices& heads, std::vector<HeadsB
 
 bool serves_blocks(const HeadsMatrices& heads, const HeadsSetup& setup) {
   const bool narrow = heads.q.scalar_type() == at::kBFloat16 || heads.q.scalar_type() == at::kHalf;
-  return narrow && !setup.drops && has_kernels(heads.q.device());
+  return narrow && !setup.drops && has_kernels(heads.q.device()) && cuda::KernelLibrary::of_process().available();
 }
 
 std::vector<HeadsBlock> kernel_blocks_forward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks,
                                               const HeadsSetup& setup, const HeadsSums& sums) {
-  return for_calls(heads, blocks, setup, /*long_ones=*/true, [&](const auto& call) { call.forward(sums); });
+  return for_calls(heads, blocks, setup, /*by_library=*/true, [&](const auto& call) { call.forward(sums); });
 }
 
 std::vector<HeadsBlock> kernel_blocks_backward(const HeadsMatrices& heads, const std::vector<HeadsBlock>& blocks,
@@ -240,22 +281,26 @@ std::vector<HeadsBlock> kernel_blocks_backward(const HeadsMatrices& heads, const
                    [&](const auto& call) { call.backward(queries, gradients); });
 }
 
+void add_block(const at::Tensor& sums, const at::Tensor& x) {
+  const std::int64_t vectors = x.numel() / kLane;
+  if (vectors == 0) return;
+  cuda::kernel(kBlockSums, "add_block", {element(x)})(threads_for(vectors, x), data<float>(sums), data(x), vectors,
+                                                      static_cast<int>(x.size(0)), static_cast<int>(x.size(2)),
+                                                      Places(sums, x));
+}
+
 void join_block(const HeadsSums& sums, std::int64_t query, const at::Tensor& out, const at::Tensor& lse) {
-  constexpr std::int64_t kThreads = 256, kLane = 8;
+  constexpr std::int64_t kThreads = 256;
   const std::int64_t heads = out.size(0), pairs = heads * out.size(1), size = out.size(2);
   if (pairs == 0) return;
   const at::Tensor block_lse = lse.stride(1) == 1 ? lse : lse.contiguous();
-  const Places places{.out_query = sums.out.stride(0),
-                      .lse_head = sums.lse.stride(0),
-                      .block_query = out.stride(1),
-                      .block_head = out.stride(0),
-                      .block_lse_head = block_lse.stride(0)};
   cuda::LaunchShape shape = threads_for(0, out);
   const std::int64_t pairs_of_block = kThreads / (size / kLane);
   shape.blocks = static_cast<std::uint32_t>((pairs + pairs_of_block - 1) / pairs_of_block);
   cuda::kernel(kBlockSums, "join_block", {element(out)})(
       shape, data<float>(sums.out.narrow(0, query, out.size(1))), data<float>(sums.lse.narrow(1, query, out.size(1))),
-      data(out), data<float>(block_lse), pairs, static_cast<int>(heads), static_cast<int>(size), places);
+      data(out), data<float>(block_lse), pairs, static_cast<int>(heads), static_cast<int>(size), Places(sums.out, out),
+      LsePlaces{sums.lse.stride(0), block_lse.stride(0)});
 }
 
 }  // namespace orthant::nn::device
