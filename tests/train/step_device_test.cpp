@@ -184,6 +184,37 @@ TEST(StepOnACard, ReadsItsOwnRowsHoweverFarTheHostIsAhead) {
   }
 }
 
+// Texts of many lengths, without padding: equal bits, and few shapes.
+TEST(StepOnACard, WithoutPaddingHasTheSameBitsRecordedAndNot) {
+  const auto weights = [](const std::string& graph, std::size_t* played) {
+    auto config = config_of(kTowers, {"train.deterministic=true", "optimizer.clip=1", "train.cuda_graph=" + graph});
+    config.trainer.unpadded = true;
+    const auto data = make_run_data(config);
+    const auto trainer = make_trainer(config);
+    const auto loader = make_loader(config, data, 0);
+    for (int step = 0; step < 40; ++step) {
+      auto batch = loader->next();
+      for (auto& [name, field] : batch.fields) {
+        if (!name.ends_with("_mask")) continue;
+        field = field.clone();
+        for (std::int64_t row = 0; row < field.size(0); ++row)
+          field[row].slice(0, 3 + (step * 7 + row * 11) % 40).fill_(false);
+      }
+      trainer->step(batch);
+    }
+    *played = trainer->recorded_steps().num_played();
+    return trainer->weights_hash();
+  };
+  const auto launches = [] { return cuda::KernelLibrary::of_process().num_launches("attention_delta"); };
+  std::size_t played = 0, never = 0;
+  const auto hash = weights("on", &played);
+  const auto before = launches();
+  EXPECT_EQ(hash, weights("off", &never));
+  EXPECT_GT(launches(), before);
+  EXPECT_EQ(never, 0U);
+  EXPECT_GE(played, 25U);
+}
+
 TEST(StepOnACard, ABrokenRecordingLeavesNothingBehind) {
   const at::Device card(at::kCUDA, 0);
   const auto recorder = make_device_recorder(card);

@@ -123,5 +123,38 @@ TEST(UnpaddedRows, KeepTokensUpToTheLastThatCounts) {
   EXPECT_EQ(full[0].fields.at("input_ids").sizes(), at::IntArrayRef({2, kSequence}));
 }
 
+// On a device: see Note [Few token totals].
+TEST(UnpaddedRows, HaveFewTotalsWhereStepsAreRecorded) {
+  const auto totals = [](const std::vector<Microbatch>& parts) {
+    std::vector<std::int64_t> found;
+    for (const auto& part : parts) found.push_back(part.fields.at("input_ids").numel());
+    return found;
+  };
+  std::vector<std::int64_t> lengths(64, 9);
+  lengths[40] = 40;
+  const auto parts = unpadded_microbatches(padded_rows(lengths, true), 2, /*few_totals=*/true);
+  // Sixteenths of 32 rows of 40 columns are 80, with 64 to a bucket 128: 288 and 319 tokens are 384 in both.
+  EXPECT_EQ(totals(parts), (std::vector<std::int64_t>{384, 384}));
+  const nn::TokenRows& rows = parts[1].token_rows.at("input_ids");
+  EXPECT_EQ(rows.firsts.size(0), 33);
+  EXPECT_EQ(rows.firsts[32].item<std::int64_t>(), 319);
+  EXPECT_EQ(rows.longest, kSequence) << "of the shape, not of these rows";
+  // One microbatch that fills its rows keeps the padding of all.
+  for (std::size_t row = 0; row < 32; ++row) lengths[row] = 39;
+  for (const auto& part : unpadded_microbatches(padded_rows(lengths, true), 2, true)) {
+    EXPECT_TRUE(part.token_rows.empty());
+    EXPECT_EQ(part.fields.at("input_ids").sizes(), at::IntArrayRef({32, kSequence}));
+  }
+  // Two texts share the sixteenths: 64 rows of 40 and of 40 columns make 320 each.
+  Batch both = padded_rows(std::vector<std::int64_t>(64, 9), true);
+  both.fields = {{"a_ids", both.fields.at("input_ids")},
+                 {"a_mask", both.fields.at("attention_mask")},
+                 {"b_ids", both.fields.at("input_ids")},
+                 {"b_mask", both.fields.at("attention_mask")}};
+  const auto towers = unpadded_microbatches(both, 1, true);
+  EXPECT_EQ(towers[0].fields.at("a_ids").numel(), 640);
+  EXPECT_EQ(towers[0].fields.at("b_ids").numel(), 640);
+}
+
 }  // namespace unpadded_rows_test
 }  // namespace orthant

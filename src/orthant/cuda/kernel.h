@@ -39,14 +39,14 @@ struct Source {
 };
 
 // Values of a source's macros, in their order.
-inline constexpr std::size_t kMaxMacros = 6;
+inline constexpr std::size_t kMaxMacros = 7;
 using Values = std::array<int, kMaxMacros>;
 
 class Kernel {
  public:
   Kernel(const Driver& driver, Function function) : driver_(driver), function_(function) {}
 
-  // Arguments must have the types of the kernel's parameters, exactly. Returns before the kernel runs.
+  // Arguments have the types of the kernel's parameters, or more members behind theirs. Returns before the kernel runs.
   template <class... Arguments>
   void operator()(const LaunchShape& shape, Arguments... arguments) const {
     void* pointers[] = {static_cast<void*>(&arguments)...};

@@ -253,9 +253,17 @@ struct Grid {
   u32 second_piece, jump;  // positions of columns from second_piece on are `jump` further
   Divisor by_positions;
 };
+#ifndef UNPADDED
+#define UNPADDED 0
+#endif
 // With both words of the key of each round: constants that a start brings save the instructions that make them.
+// UNPADDED: rows and positions of tokens lie in memory.
 struct KeyedGrid : Grid {
   u32 round_keys[20];
+#if UNPADDED
+  const i64* token_rows;       // of each of the `positions` tokens its row of the microbatch
+  const i64* token_positions;  // and its position in the row
+#endif
 };
 DEVICE u32 round_key(const Grid& grid, int round, int word) {
   return word == 0 ? grid.key0 + round * 0x9E3779B9u : grid.key1 + round * 0xBB67AE85u;
@@ -296,11 +304,16 @@ DEVICE u32 kept_bits(const Grid& grid, const u32 (&words)[4]) {
 }
 
 // The block of the stream that holds channel 0 of a matrix row; channel c lies in the block c / 8 further.
-DEVICE u64 block_of_row(const Grid& grid, int row) {
+DEVICE u64 block_of_row(const KeyedGrid& grid, int row) {
   const u32 token = grid.first_token + (u32)row;
+#if UNPADDED
+  const u32 inside = token < grid.positions ? token : 0;  // of a thread whose matrix has ended
+  const u32 batch_row = (u32)__ldg(grid.token_rows + inside), position = (u32)__ldg(grid.token_positions + inside);
+#else
   const u32 batch_row = divided(token, grid.by_positions);
   const u32 column = token - batch_row * grid.positions;
   const u32 position = grid.first_position + column + (column >= grid.second_piece ? grid.jump : 0u);
+#endif
   const u32 stream_row = (u32)grid.first_row + batch_row;
   return (u64)((stream_row << 8 >> 3) + (position >> 15)) << 32 | position << 17;
 }

@@ -12,13 +12,15 @@
 
 namespace orthant::nn {
 
-// All int64. Tokens behind those of the rows are a row more.
+// All int64, where the fields are. Tokens behind those of the rows are a row more.
 struct TokenRows {
   at::Tensor row;       // [1, tokens]: of the microbatch
   at::Tensor position;  // [1, tokens]: in its row
   at::Tensor starts;    // [1, tokens]: the number of the row's first token
   // Of each row its first token; of a generation those whose logits are wanted: [picked].
   at::Tensor picked;
+  at::Tensor firsts = {};  // [rows + 1]: of each row its first token, then the first one of no row; not of a generation
+  std::int64_t longest = 0;  // row, at most: the same for all microbatches of one shape; 0 of a generation
 };
 
 }  // namespace orthant::nn

@@ -20,6 +20,9 @@ template <class Inputs, class Act>
 void each_tensor(Inputs& inputs, const Act& act) {
   for (auto& microbatch : inputs.microbatches) {
     for (auto& [name, field] : microbatch.fields) act(field);
+    for (auto& [name, rows] : microbatch.token_rows) {
+      for (auto* tensor : {&rows.row, &rows.position, &rows.starts, &rows.picked, &rows.firsts}) act(*tensor);
+    }
   }
   act(inputs.loss_factors);
   act(inputs.told);
@@ -35,6 +38,9 @@ std::string shape_of(const StepInputs& inputs) {
   for (const auto& microbatch : inputs.microbatches) {
     text += fmt::format("from {}:", microbatch.first_row);
     for (const auto& [name, field] : microbatch.fields) add(name, field);
+    for (const auto& [name, rows] : microbatch.token_rows) {
+      add(fmt::format("rows of {} of at most {}", name, rows.longest), rows.picked);
+    }
   }
   add("told", inputs.told);
   return text;

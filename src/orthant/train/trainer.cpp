@@ -72,6 +72,7 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   if (options_.trains) actions_ = step_actions(pipeline_, graph_, mesh_, options_);
   evaluation_actions_ = evaluation_actions(pipeline_, graph_, mesh_, options_);
   prepare_device(options_, graph_);
+  choose_padding();
   if (options_.product_plans == ProductChoice::measured)
     products_ = std::make_unique<MeasuredPlans>(graph_, options_, mesh_);
   make_store();
@@ -115,6 +116,15 @@ Trainer::Trainer(GraphSpec graph, const MakeUnits& make_units, const Mesh& mesh,
   make_recorder();
   const auto scale = options_.loss_scale.value_or(default_loss_scale(options_.precision));
   loss_scale_ = std::make_unique<LossScale>(scale, options_.device);
+}
+
+void Trainer::choose_padding() {
+  if (!options_.unpadded || !options_.trains) return;
+  const auto why = padding_obstacle(graph_, options_.precision, options_.device);
+  unpadded_ = why.empty();
+  if (!unpadded_ && options_.say && rank() == 0) {
+    options_.say(fmt::format("rows keep their padding, as with data.padding longest: {}", why));
+  }
 }
 
 // Of what a device needs between steps.
@@ -205,7 +215,7 @@ std::vector<Microbatch> Trainer::microbatches(const Batch& batch) const {
                       {.remedy = "give every field the same rows, a multiple of the microbatches"});
   }
   const auto size = rows / count;
-  if (options_.unpadded && options_.device.is_cpu()) return unpadded_microbatches(batch, count);
+  if (unpadded_) return unpadded_microbatches(batch, count, /*few_totals=*/!options_.device.is_cpu());
   std::vector<Microbatch> parts(static_cast<std::size_t>(count));
   for (int m = 0; m < count; ++m) {
     auto& part = parts[static_cast<std::size_t>(m)];

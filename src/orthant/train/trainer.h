@@ -128,6 +128,8 @@ class Trainer : public Checkpointed {
 
   void make_store();
   void make_recorder();
+  // Whether microbatches of training lose their padding where options ask for it.
+  void choose_padding();
   // What lengths without padding are rounded up to a multiple of.
   std::int64_t length_step(const Fields& fields) const;
   std::vector<Microbatch> microbatches(const Batch& batch) const;
@@ -159,6 +161,7 @@ class Trainer : public Checkpointed {
   GraphSpec graph_;
   Mesh mesh_;
   TrainerOptions options_;
+  bool unpadded_ = false;
   std::shared_ptr<trace::Recorder> recorder_;
   Pipeline pipeline_;
   Tables tables_;

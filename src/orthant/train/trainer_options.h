@@ -74,7 +74,7 @@ struct TrainerOptions {
   std::shared_ptr<nn::ProductLibrary> product_library;
   std::function<void(const std::string&)> say;  // what a rank tells people: kernels compiled, fallbacks; empty: nobody
   bool pad_to_longest = false;  // of each microbatch, see trim_padding.h; false: batches are taken as they are
-  bool unpadded = false;        // training on the CPU: microbatches have no padding, see train/unpadded_rows.h
+  bool unpadded = false;        // training: microbatches have no padding where that can be, see train/unpadded_rows.h
   std::map<std::string, double> loss_coefficients;  // by loss value; 1 when absent
   DrawnParameters drawn;                            // the others are zero until the caller fills them
 };

@@ -15,7 +15,8 @@ namespace orthant::nn::device {
 namespace {
 
 const cuda::Source kActivation{"ops/activation/activation.cu", cuda::sources::activation, {"ELEMENT", "ALIGNED"}};
-const cuda::Source kPointwise{"ops/activation/pointwise.cu", cuda::sources::pointwise, {"ELEMENT", "ALIGNED"}};
+const cuda::Source kPointwise{
+    "ops/activation/pointwise.cu", cuda::sources::pointwise, {"ELEMENT", "ALIGNED", "UNPADDED"}};
 
 struct KernelNames {
   const char* forward;
@@ -65,8 +66,8 @@ at::Tensor activate(ActivationKind kind, const at::Tensor& x, const DropoutGrid*
   const KernelVectors vectors(x, width);
   const KernelNames names = pointwise_names(kind);
   const int is_aligned = aligned(width, {x, out}) && aligned(grid) ? 1 : 0;
-  const auto& kernel =
-      cuda::kernel(kPointwise, grid == nullptr ? names.forward : names.dropped, {element(x), is_aligned});
+  const auto& kernel = cuda::kernel(kPointwise, grid == nullptr ? names.forward : names.dropped,
+                                    {element(x), is_aligned, unpadded(grid)});
   const cuda::LaunchShape shape = threads_for(vectors.pairs, x);
   if (grid == nullptr) {
     kernel(shape, data(out), data(x), vectors);
@@ -89,7 +90,7 @@ ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x,
     const std::int64_t width = x.size(1);
     const KernelVectors vectors(x, width);
     const int is_aligned = aligned(width, {x, d_activation, d_x}) && aligned(grid) ? 1 : 0;
-    cuda::kernel(kPointwise, pointwise_names(kind).backward, {element(x), is_aligned})(
+    cuda::kernel(kPointwise, pointwise_names(kind).backward, {element(x), is_aligned, unpadded(grid)})(
         threads_for(vectors.pairs, x), data(d_x), data(d_activation), data(x), vectors, wants_activation ? 1 : 0,
         keyed_grid(grid, x.size(0)));
   }
@@ -97,7 +98,8 @@ ActivationGradient activation_gradient(ActivationKind kind, const at::Tensor& x,
 }
 
 Variants activation_variants(at::ScalarType dtype) {
-  return {{&kActivation, {element(dtype), /*ALIGNED=*/1}}, {&kPointwise, {element(dtype), /*ALIGNED=*/1}}};
+  return {{&kActivation, {element(dtype), /*ALIGNED=*/1}},
+          {&kPointwise, {element(dtype), /*ALIGNED=*/1, /*UNPADDED=*/0}}};
 }
 
 }  // namespace orthant::nn::device

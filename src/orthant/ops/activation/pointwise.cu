@@ -1,6 +1,7 @@
 // variant ELEMENT=0 ALIGNED=1: at most 64 registers
 // variant ELEMENT=1 ALIGNED=0: at most 80 registers
-// all ELEMENT=0,1,2 ALIGNED=0,1
+// variant ELEMENT=0 ALIGNED=1 UNPADDED=1: at most 64 registers
+// all ELEMENT=0,1,2 ALIGNED=0,1 UNPADDED=0,1
 //
 // Activations of x [rows, width] element by element, with the dropout behind them. A thread takes a pair
 // of vectors. Values are written with explicit roundings, so that forward and backward have the same bits.

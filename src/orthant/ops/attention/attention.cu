@@ -2,11 +2,15 @@
 // variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1: at most 128 registers
 // variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=0: at most 255 registers
 // variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1: at most 255 registers
-// all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WGMMA=0,1
+// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=0 UNPADDED=1: at most 128 registers
+// variant ELEMENT=0 SIZE=64 CAUSAL=0 MASKED=1 DROPS=1 WGMMA=1 UNPADDED=1: at most 128 registers
+// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=0 UNPADDED=1: at most 255 registers
+// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1 UNPADDED=1: at most 255 registers
+// all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WGMMA=0,1 UNPADDED=0,1
 //
 // Attention over heads of SIZE channels without ever storing scores, softmax in float32. CAUSAL: a query sees no later
 // key. MASKED: keys may be hidden. DROPS: probabilities are dropped; the bits of what stays are left for backward.
-// WGMMA: four warps multiply together, on sm_90a; elsewhere it is as if it were 0.
+// WGMMA: four warps multiply together, on sm_90a; elsewhere it is as if it were 0. UNPADDED: see attention_tiles.inc.
 //
 // Order of keys in a tile: a lane of a warp holds columns 2c and 2c + 1 of every 8 in a product's result. Of 32 keys,
 // key 8c + 2n + h is put into column 2c + h of result n, so that a lane has eight neighbours: one block of the random
@@ -33,19 +37,32 @@ DEVICE u32 staying(u32 word, const Comparison& with) {
 #endif
 
 // out [rows, sequence, heads * SIZE]; lse [rows, heads, sequence]: log of the sum of exp(scores), 0 for a query that
-// sees nothing; bits [rows, heads, sequence, words] of what stays, 32 keys to a word.
+// sees nothing; bits [rows, heads, sequence, words] of what stays, 32 keys to a word. UNPADDED: out [tokens, heads *
+// SIZE], lse [heads, tokens], bits [heads, tokens, words].
 extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
     attention_forward(Element* out, float* lse, u8* bits, const Element* qkv, const u8* mask, Layout layout) {
   extern __shared__ __align__(1024) u8 shared[];
   const u32 q_block = shared_address(shared), tiles = q_block + BLOCK_BYTES;  // of keys, then values
   const int lane = threadIdx.x & 31, warp = uniform(threadIdx.x >> 5);
-  const int head = blockIdx.y, row = blockIdx.z, sequence = layout.sequence;
+  const int head = blockIdx.y, row = blockIdx.z;
   const int first = (CAUSAL ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * BLOCK;  // the most work first
+#if UNPADDED
+  if (row == (int)gridDim.z - 1) {
+    behind_rows(layout, blockIdx.x, [&](int token, int channel) {
+      clear_vector(out + ((i64)token * layout.heads + head) * SIZE + channel);
+      if (channel == 0) lse[(i64)head * layout.tokens + token] = 0;
+    });
+    return;
+  }
+#endif
+  const RowTokens own = tokens_of(layout, row);
+  const int sequence = own.count;
+  if (UNPADDED && first >= sequence) return;
   const int kv_heads = layout.heads / layout.group;
-  const Element* tokens = qkv + (i64)row * sequence * layout.stride;
+  const Element* tokens = qkv + own.first * layout.stride;
   const Element* keys = tokens + (layout.heads + head / layout.group) * SIZE;
   const Element* values = keys + kv_heads * SIZE;
-  if (MASKED) mask += (i64)row * sequence;
+  if (MASKED) mask += own.first;
   const int last = CAUSAL ? min(sequence, first + BLOCK + (int)layout.first_query - (int)layout.first_key) : sequence;
   const int num_tiles = last <= 0 ? 0 : (last + TILE - 1) / TILE;
   copy_rows<BLOCK, false>(q_block, tokens + head * SIZE, layout.stride, first, sequence);
@@ -62,8 +79,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
   u64 stream = stream_of(layout.grid);  // read once for all tiles
   stream = (u64)(u32)uniform((int)(stream >> 32)) << 32 | (u32)uniform((int)stream);
   const u64 place = (layout.grid.first_row + row) * 4096 + layout.first_head + head;
-  const int words = (sequence + 31) / 32;
-  u8* const kept = bits + (((i64)row * layout.heads + head) * sequence + first) * words * 4;
+  const int words = (layout.sequence + 31) / 32;
+  u8* const kept = bits + (queries_at(layout, own, row, head) + first) * words * 4;
   const auto draw = [&](u32(&stay)[TILE / 16][4], int t) {
     int at = warp * 16 + (lane >> 2);
     asm volatile("" : "+r"(at));                                // computed anew each time: registers are scarce
@@ -191,10 +208,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, SIZE == 128 ? 1 : 2)
     l1 += __shfl_xor_sync(~0u, l1, offset);
   }
   const float factor = DROPS ? layout.grid.factor : 1;
-  store_rows(out + ((i64)row * sequence * layout.heads + head) * SIZE, (i64)layout.heads * SIZE, first + warp * 16,
-             sequence, acc, l0 > 0 ? factor / l0 : 0, l1 > 0 ? factor / l1 : 0);
+  store_rows(out + ((i64)own.first * layout.heads + head) * SIZE, (i64)layout.heads * SIZE, first + warp * 16, sequence,
+             acc, l0 > 0 ? factor / l0 : 0, l1 > 0 ? factor / l1 : 0);
   if ((lane & 3) == 0) {
-    float* to = lse + ((i64)row * layout.heads + head) * sequence;
+    float* to = lse + queries_at(layout, own, row, head);
     if (query < sequence) to[query] = l0 > 0 ? m0 * layout.scale + logf(l0) : 0;
     if (query + 8 < sequence) to[query + 8] = l1 > 0 ? m1 * layout.scale + logf(l1) : 0;
   }

@@ -2,7 +2,11 @@
 // variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1: at most 255 registers
 // variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=0: at most 255 registers
 // variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1: at most 255 registers
-// all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WGMMA=0,1
+// variant ELEMENT=0 SIZE=64 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=0 UNPADDED=1: at most 255 registers
+// variant ELEMENT=0 SIZE=64 CAUSAL=0 MASKED=1 DROPS=1 WGMMA=1 UNPADDED=1: at most 255 registers
+// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=0 UNPADDED=1: at most 255 registers
+// variant ELEMENT=1 SIZE=128 CAUSAL=1 MASKED=1 DROPS=1 WGMMA=1 UNPADDED=1: at most 255 registers
+// all ELEMENT=0,1 SIZE=32,64,128 CAUSAL=0,1 MASKED=0,1 DROPS=0,1 WGMMA=0,1 UNPADDED=0,1
 //
 // Backward of attention.cu, with its macros: probabilities are made again from scores and log sums, and what was
 // dropped is read.
@@ -27,7 +31,7 @@ DEVICE float2 numbers_of(float lse, float delta, const Layout& layout) {
   return make_float2(lse * LOG2_E, factor > 0 ? delta * fast_reciprocal(factor) : 0);
 }
 
-// numbers [rows, heads, sequence]; `turns` begin at 0.
+// numbers as lse lies, [rows, heads, sequence]; `turns` begin at 0.
 extern "C" __global__ void __launch_bounds__(256)
     attention_delta(float2* numbers, u32* turns, const float* lse, const Element* out, const Element* d_out, i64 items,
                     int num_turns, Layout layout) {
@@ -39,7 +43,11 @@ extern "C" __global__ void __launch_bounds__(256)
   if (thread < num_turns) turns[thread] = 0;
   if (!inside || threadIdx.x % CHUNKS != 0) return;
   const i64 token = item / layout.heads, head = item % layout.heads;
+#if UNPADDED
+  const i64 to = head * layout.tokens + token;
+#else
   const i64 to = (token / layout.sequence * layout.heads + head) * layout.sequence + token % layout.sequence;
+#endif
   numbers[to] = numbers_of(lse[to], sum, layout);
 }
 
@@ -62,29 +70,28 @@ DEVICE void store_word(u32 to, u32 word) {
 // Of a tile's queries in shared memory: numbers, and bits of 4 times 32 keys.
 #define NUMBERS_BYTES (6 * TILE * 4)
 DEVICE void copy_numbers(u32 tile, const float2* numbers, const u32* bits, i64 from, int first_query, int first,
-                         int sequence) {
+                         int sequence, const Layout& layout) {
   const int thread = threadIdx.x;
   if (numbers != nullptr && thread < TILE) {
     copy_bytes<8>(tile + thread * 8, numbers + from + first_query + thread, first_query + thread < sequence);
   }
 #if DROPS
-  const int words = (sequence + 31) / 32, query = first_query + thread / 4, word = first / 32 + thread % 4;
+  const int words = (layout.sequence + 31) / 32, query = first_query + thread / 4, word = first / 32 + thread % 4;
   copy_bytes<4>(tile + TILE * 8 + (thread % 4 * TILE + thread / 4) * 4, bits + (from + query) * words + word,
                 query < sequence && word < words);
 #endif
 }
 
 // The same numbers of a head's queries, of which there are at most 128: two tiles.
-DEVICE void make_numbers(u32 of_tiles, const Element* out, const Element* d_out, const float* lse, int row, int head,
-                         const Layout& layout) {
-  const i64 head_row = ((i64)row * layout.heads + head) * layout.sequence;
+DEVICE void make_numbers(u32 of_tiles, const Element* out, const Element* d_out, const float* lse, i64 queries,
+                         const RowTokens& own, int head, const Layout& layout) {
 #pragma unroll
   for (int i = 0; i < BLOCK * CHUNKS / THREADS; ++i) {
     const int query = (int)threadIdx.x / CHUNKS + i * (THREADS / CHUNKS);
-    const bool inside = query < layout.sequence;
-    const i64 token = (i64)row * layout.sequence + (inside ? query : 0);
+    const bool inside = query < own.count;
+    const i64 token = own.first + (inside ? query : 0);
     const i64 at = (token * layout.heads + head) * SIZE + threadIdx.x % CHUNKS * 8;
-    const float2 made = numbers_of(lse[head_row + (inside ? query : 0)], channel_sum(out + at, d_out + at), layout);
+    const float2 made = numbers_of(lse[queries + (inside ? query : 0)], channel_sum(out + at, d_out + at), layout);
     const u32 to = of_tiles + query / TILE * NUMBERS_BYTES + query % TILE * 8;
     if (threadIdx.x % CHUNKS < 2) {
       store_word(to + threadIdx.x % CHUNKS * 4,
@@ -243,6 +250,28 @@ DEVICE void store_release(u32* to, u32 value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 
+// The place of a row's first tile of queries among those of all heads. UNPADDED: a head has [tokens / TILE + rows + 1],
+// which is room for the last tile of each row that is cut short.
+DEVICE i64 tiles_at(const Layout& layout, const RowTokens& own, int row, int head) {
+#if UNPADDED
+  return (i64)head * (layout.tokens / TILE + gridDim.z) + own.first / TILE + row;
+#else
+  return ((i64)row * layout.heads + head) * ((layout.sequence + TILE - 1) / TILE);
+#endif
+}
+
+#if UNPADDED
+DEVICE void clear_behind_rows(Element* d_qkv, int block, int kv_head, int group, const Layout& layout) {
+  const int kv_heads = layout.heads / group;
+  behind_rows(layout, block, [&](int token, int channel) {
+    Element* const to = d_qkv + (i64)token * layout.stride + channel;
+    for (int h = 0; h < group; ++h) clear_vector(to + (kv_head * group + h) * SIZE);
+    clear_vector(to + (layout.heads + kv_head) * SIZE);
+    clear_vector(to + (layout.heads + kv_heads + kv_head) * SIZE);
+  });
+}
+#endif
+
 // Arguments of both kernels, in their order.
 #define PARAMETERS                                                                                \
   Element *d_qkv, const Element *qkv, const Element *out, const Element *d_out, const float *lse, \
@@ -254,8 +283,8 @@ DEVICE void store_release(u32* to, u32 value) {
 //
 // A tile's gradient of queries is summed over the blocks that see it in one order, whatever the card does when: until
 // it is complete it is in `sums`, and `turns` [rows, heads, tiles] says how many blocks have added to it. Null where a
-// block has all keys. Before the turns is a counter that numbers blocks in the order in which they begin, later keys of
-// a head first.
+// block has all keys. UNPADDED: a row has as many blocks as its tokens need, whatever the grid has. Before the turns is
+// a counter that numbers blocks in the order in which they begin, later keys of a head first.
 //
 // Under a causal mask a block begins at the first queries that see its keys. Else, with `apart`, block b begins at tile
 // 2 b and goes round: those that keep pace then never wait. A block may wait for one that begins later: of the heads
@@ -268,8 +297,8 @@ DEVICE void backward(PARAMETERS) {
   const u32 tiles = v_block + BLOCK_BYTES;           // of queries, then gradients of outputs, twice
   const u32 d_scores = tiles + 4 * TILE_BYTES;       // [128 keys][64 queries]
   const u32 of_tiles = d_scores + BLOCK * TILE * 2;  // numbers and bits, twice
-  const int lane = threadIdx.x & 31, warp = uniform(threadIdx.x >> 5), sequence = layout.sequence;
-  const int group = ALONE ? 1 : layout.group, kv_heads = layout.heads / group, num_blocks = ALONE ? 1 : gridDim.x;
+  const int lane = threadIdx.x & 31, warp = uniform(threadIdx.x >> 5);
+  const int group = ALONE ? 1 : layout.group, kv_heads = layout.heads / group, most_blocks = ALONE ? 1 : gridDim.x;
   int block = ALONE ? 0 : blockIdx.x, kv_head = blockIdx.y, row = blockIdx.z;
   if (!ALONE && turns != nullptr) {
     u32* const begun = reinterpret_cast<u32*>(shared);
@@ -277,13 +306,19 @@ DEVICE void backward(PARAMETERS) {
     __syncthreads();
     const u32 number = uniform(*begun);
     __syncthreads();
-    block = num_blocks - 1 - number % num_blocks;
-    kv_head = number / num_blocks % kv_heads;
-    row = number / num_blocks / kv_heads;
+    block = most_blocks - 1 - number % most_blocks;
+    kv_head = number / most_blocks % kv_heads;
+    row = number / most_blocks / kv_heads;
     ++turns;
   }
-  const int first = block * BLOCK;
-  const i64 token_row = (i64)row * sequence;
+#if UNPADDED
+  if (row == (int)gridDim.z - 1) return clear_behind_rows(d_qkv, block, kv_head, group, layout);
+#endif
+  const RowTokens own = tokens_of(layout, row);
+  const int sequence = own.count, first = block * BLOCK;
+  if (UNPADDED && first >= sequence) return;
+  const int num_blocks = UNPADDED && !ALONE ? (sequence + BLOCK - 1) / BLOCK : most_blocks;  // of this row
+  const i64 token_row = own.first;
   const Element* tokens = qkv + token_row * layout.stride;
   Element* const d_tokens = d_qkv + token_row * layout.stride;
   const i64 keys_at = (layout.heads + kv_head) * SIZE, values_at = keys_at + kv_heads * SIZE;
@@ -307,8 +342,8 @@ DEVICE void backward(PARAMETERS) {
     copy_rows<TILE, false>(to, tokens + head * SIZE, layout.stride, t * TILE, sequence);
     copy_rows<TILE, false>(to + TILE_BYTES, d_out + token_row * out_stride + head * SIZE, out_stride, t * TILE,
                            sequence);
-    copy_numbers(of_tiles + stage * NUMBERS_BYTES, ALONE ? nullptr : numbers, bits,
-                 ((i64)row * layout.heads + head) * sequence, t * TILE, first, sequence);
+    copy_numbers(of_tiles + stage * NUMBERS_BYTES, ALONE ? nullptr : numbers, bits, queries_at(layout, own, row, head),
+                 t * TILE, first, sequence, layout);
     end_copies();
   };
   float d_k[CHUNKS][4], d_v[CHUNKS][4];
@@ -319,7 +354,7 @@ DEVICE void backward(PARAMETERS) {
   const float by_value = DROPS ? layout.grid.factor : 1, by_score = by_value * layout.scale;
   for (int h = 0; h < group; ++h) {
     const int head = kv_head * group + h;
-    const i64 sums_at = ((i64)row * layout.heads + head) * num_tiles;
+    const i64 sums_at = tiles_at(layout, own, row, head);
     // Blocks whose keys a tile's queries see, all of them without a causal mask; and those that add to its sum before
     // this one: each adds after the later ones of those that begin at the tile or before it.
     const auto begun = [&](int t) {
@@ -358,7 +393,7 @@ DEVICE void backward(PARAMETERS) {
       if (continues(t) && threadIdx.x == 0) store_release(turns + sums_at + t, before(t) + 1);
     };
     copy_tile(head, 0);
-    if (ALONE) make_numbers(of_tiles, out, d_out, lse, row, head, layout);
+    if (ALONE) make_numbers(of_tiles, out, d_out, lse, queries_at(layout, own, row, head), own, head, layout);
 #pragma unroll 1
     for (int step = 0; step < num_steps; ++step) {
       const int t = tile_of(step);

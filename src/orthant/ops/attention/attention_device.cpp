@@ -17,7 +17,8 @@ extern const std::string_view attention_backward;
 namespace orthant::nn::device {
 namespace {
 
-const std::vector<std::string_view> kAttentionMacros = {"ELEMENT", "SIZE", "CAUSAL", "MASKED", "DROPS", "WGMMA"};
+const std::vector<std::string_view> kAttentionMacros = {"ELEMENT", "SIZE",  "CAUSAL",  "MASKED",
+                                                        "DROPS",   "WGMMA", "UNPADDED"};
 const cuda::Source kAttention{"ops/attention/attention.cu", cuda::sources::attention, kAttentionMacros};
 const cuda::Source kAttentionBackward{"ops/attention/attention_backward.cu", cuda::sources::attention_backward,
                                       kAttentionMacros};
@@ -39,13 +40,30 @@ struct Layout {
   float scale;
   std::uint32_t first_head, first_query, first_key;
   KernelGrid grid;
+  const std::int64_t* firsts;  // from here on where it is UNPADDED
+  int tokens;
 };
-static_assert(sizeof(Layout) == 112);
+static_assert(sizeof(Layout) == 128);
+
+std::int64_t row_bytes(std::int64_t head_size) {
+  return head_size * 2;
+}
+// Queries; tiles of keys and values.
+std::int64_t forward_bytes(std::int64_t head_size) {
+  return (kBlock + kForwardStages * 2 * kTile) * row_bytes(head_size);
+}
+// Keys and values; two tiles of queries and gradients of outputs, with what belongs to them; gradients of scores.
+std::int64_t backward_bytes(std::int64_t head_size) {
+  return (2 * kBlock + 2 * 2 * kTile) * row_bytes(head_size) + 2 * kNumbersBytes + kScoresBytes;
+}
 
 // One call of the kernels.
 struct Call {
   const HeadsSetup& setup;
-  std::int64_t rows, sequence, heads, kv_heads, size, blocks;
+  bool unpadded;
+  std::int64_t rows, tokens;  // of a row and head of what belongs to queries: rows are one row where they are unpadded
+  std::int64_t sequence;      // the longest row
+  std::int64_t heads, kv_heads, size, blocks;
   int type;
   bool wgmma;
   cuda::StreamHandle stream;
@@ -53,8 +71,10 @@ struct Call {
 
   Call(const at::Tensor& qkv, const HeadsSetup& heads_setup, bool warps_alone, const BlockPlace& place = {})
       : setup(heads_setup),
+        unpadded(setup.options.unpadded.defined()),
         rows(qkv.size(0)),
-        sequence(qkv.size(1)),
+        tokens(qkv.size(1)),
+        sequence(unpadded ? setup.options.unpadded.longest : tokens),
         heads(setup.options.heads),
         kv_heads(setup.options.kv_heads),
         size(setup.options.head_size),
@@ -70,31 +90,37 @@ struct Call {
                .first_head = static_cast<std::uint32_t>(setup.options.first_head),
                .first_query = static_cast<std::uint32_t>(place.query),
                .first_key = static_cast<std::uint32_t>(place.key),
-               .grid = kernel_grid(setup.drops ? &setup.dropout : nullptr, 0)} {}
+               .grid = kernel_grid(setup.drops ? &setup.dropout : nullptr, 0),
+               .firsts = unpadded ? setup.options.unpadded.firsts.const_data_ptr<std::int64_t>() : nullptr,
+               .tokens = static_cast<int>(tokens)} {}
 
   const cuda::Kernel& kernel(const cuda::Source& source, const char* function) const {
-    return cuda::kernel(source, function,
-                        {type, static_cast<int>(size), setup.options.causal ? 1 : 0,
-                         setup.options.key_mask.defined() ? 1 : 0, setup.drops ? 1 : 0, wgmma ? 1 : 0});
+    return cuda::kernel(
+        source, function,
+        {type, static_cast<int>(size), setup.options.causal ? 1 : 0, setup.options.key_mask.defined() ? 1 : 0,
+         setup.drops ? 1 : 0, wgmma ? 1 : 0, unpadded ? 1 : 0});
+  }
+
+  // Rows of a grid: of unpadded ones one more for tokens behind them.
+  std::int64_t grid_rows() const { return unpadded ? setup.options.unpadded.firsts.numel() : rows; }
+
+  // Places for sums and turns of a head's tiles of queries, see tiles_at() in attention_backward.cu.
+  std::int64_t num_tiles() const {
+    return unpadded ? tokens / kTile + grid_rows() : rows * ((sequence + kTile - 1) / kTile);
   }
 
   // A block of threads for every 128 tokens of `num_heads` heads.
   cuda::LaunchShape shape(std::int64_t num_heads, std::int64_t shared_bytes) const {
     return {.blocks = static_cast<std::uint32_t>(blocks),
             .blocks_y = static_cast<std::uint32_t>(num_heads),
-            .blocks_z = static_cast<std::uint32_t>(rows),
+            .blocks_z = static_cast<std::uint32_t>(grid_rows()),
             .threads = kThreads,
             .shared_bytes = static_cast<std::uint32_t>(shared_bytes),
             .stream = stream};
   }
 
-  std::int64_t row_bytes() const { return size * 2; }
-  // Queries; tiles of keys and values.
-  std::int64_t forward_bytes() const { return (kBlock + kForwardStages * 2 * kTile) * row_bytes(); }
-  // Keys and values; two tiles of queries and gradients of outputs, with what belongs to them; gradients of scores.
-  std::int64_t backward_bytes() const {
-    return (2 * kBlock + 2 * 2 * kTile) * row_bytes() + 2 * kNumbersBytes + kScoresBytes;
-  }
+  std::int64_t forward_bytes() const { return nn::device::forward_bytes(size); }
+  std::int64_t backward_bytes() const { return nn::device::backward_bytes(size); }
 
   // Whether blocks of backward begin at tiles of their own. A block may then wait for one that begins later, so that
   // up to `blocks` of each kernel that runs beside this one hold a multiprocessor while they wait: there must be more.
@@ -106,24 +132,28 @@ struct Call {
 
 }  // namespace
 
+bool serves_kernel_heads(std::int64_t head_size) {
+  if (head_size != 32 && head_size != 64 && head_size != 128) return false;
+  return std::max(forward_bytes(head_size), backward_bytes(head_size)) <=
+         cuda::KernelLibrary::of_process().most_shared_bytes();
+}
+
 bool serves_kernel_heads(const at::Tensor& qkv, const HeadsSetup& setup) {
-  const auto& options = setup.options;
   const bool narrow = qkv.scalar_type() == at::kBFloat16 || qkv.scalar_type() == at::kHalf;
-  const bool sized = options.head_size == 32 || options.head_size == 64 || options.head_size == 128;
-  if (!serves(qkv) || !narrow || !sized || !aligned(qkv.size(2), {qkv}) || qkv.size(0) > kMostBlocks) return false;
-  const Call call(qkv, setup, false);
-  return std::max(call.forward_bytes(), call.backward_bytes()) <= cuda::KernelLibrary::of_process().most_shared_bytes();
+  const auto& rows = setup.options.unpadded;
+  return serves(qkv) && narrow && aligned(qkv.size(2), {qkv}) && serves_kernel_heads(setup.options.head_size) &&
+         (rows.defined() ? rows.firsts.numel() : qkv.size(0)) <= kMostBlocks;
 }
 
 namespace {
 
 HeadsOutput run_forward(const at::Tensor& qkv, const HeadsSetup& setup, const Call& call) {
-  HeadsOutput output{.out = at::empty({call.rows, call.sequence, call.heads * call.size}, qkv.options()),
-                     .lse = at::empty({call.rows, call.heads, call.sequence}, qkv.options().dtype(at::kFloat)),
+  HeadsOutput output{.out = at::empty({call.rows, call.tokens, call.heads * call.size}, qkv.options()),
+                     .lse = at::empty({call.rows, call.heads, call.tokens}, qkv.options().dtype(at::kFloat)),
                      .kept = {}};
   if (setup.drops) {
     const std::int64_t words = (call.sequence + kWordKeys - 1) / kWordKeys;
-    output.kept = at::empty({call.rows, call.heads, call.sequence, words}, qkv.options().dtype(at::kInt));
+    output.kept = at::empty({call.rows, call.heads, call.tokens, words}, qkv.options().dtype(at::kInt));
   }
   if (qkv.numel() == 0) return output;
   call.kernel(kAttention, "attention_forward")(call.shape(call.heads, call.forward_bytes()), data(output.out),
@@ -151,9 +181,9 @@ at::Tensor kernel_block_backward(const at::Tensor& qkv, const at::Tensor& lse, c
   const at::Tensor numbers = at::stack({lse * kLog2E, delta}, -1);
   at::Tensor turns, sums;
   if (call.blocks > 1) {
-    const std::int64_t tiles = (call.sequence + kTile - 1) / kTile;
-    turns = at::zeros({call.rows * call.heads * tiles + 1}, lse.options().dtype(at::kInt));
-    sums = at::empty({call.rows, call.heads, tiles, kTile, call.size}, lse.options());
+    const std::int64_t tiles = call.heads * call.num_tiles();
+    turns = at::zeros({tiles + 1}, lse.options().dtype(at::kInt));
+    sums = at::empty({tiles, kTile, call.size}, lse.options());
   }
   // Neither the output nor lse is read where the numbers are there.
   call.kernel(kAttentionBackward, "attention_backward")(call.shape(call.kv_heads, call.backward_bytes()), data(d_qkv),
@@ -172,13 +202,13 @@ at::Tensor kernel_heads_backward(const at::Tensor& qkv, const HeadsOutput& outpu
   at::Tensor numbers, turns, sums;
   if (!call.is_alone()) {
     const auto floats = output.lse.options();
-    const std::int64_t tiles = (call.sequence + kTile - 1) / kTile;
-    numbers = at::empty({call.rows, call.heads, call.sequence, 2}, floats);
+    const std::int64_t tiles = call.heads * call.num_tiles();
+    numbers = at::empty({call.rows, call.heads, call.tokens, 2}, floats);
     if (call.blocks > 1) {
-      turns = at::empty({call.rows * call.heads * tiles + 1}, floats.dtype(at::kInt));
-      sums = at::empty({call.rows, call.heads, tiles, kTile, call.size}, floats);
+      turns = at::empty({tiles + 1}, floats.dtype(at::kInt));
+      sums = at::empty({tiles, kTile, call.size}, floats);
     }
-    const std::int64_t items = call.rows * call.sequence * call.heads;
+    const std::int64_t items = call.rows * call.tokens * call.heads;
     call.kernel(kAttentionBackward, "attention_delta")(
         threads_for(items * call.size / 8, qkv), data(numbers), data(turns), data<float>(output.lse), data(output.out),
         data(d_out), items, turns.defined() ? static_cast<int>(turns.numel()) : 0, call.layout);

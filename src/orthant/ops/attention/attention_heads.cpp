@@ -69,6 +69,7 @@ HeadsSetup blocks_setup(std::int64_t rows, std::int64_t sequence, const Attentio
   HeadsSetup setup = {options};
   setup.options.rotary = {};
   setup.options.document_starts = setup.options.document_rows = at::Tensor();
+  setup.options.unpadded = {};
   if (options.window >= sequence) setup.options.window = 0;  // it hides nothing
   if (options.key_mask.defined()) {
     if (options.key_mask.sizes() != at::IntArrayRef({rows, sequence})) {
@@ -105,6 +106,7 @@ HeadsSetup heads_setup(const at::Tensor& qkv, const AttentionOptions& options, c
     }
     setup.options.document_starts = options.document_starts.contiguous();
     if (options.document_rows.defined()) setup.options.document_rows = options.document_rows.contiguous();
+    setup.options.unpadded = options.unpadded;
   }
   const at::ScalarType dtype = kernels::compute_dtype(qkv);
   if (options.rotary.cos.defined() || options.rotary.sin.defined()) {

@@ -22,6 +22,14 @@ RotaryTable rotary_table(std::int64_t sequence, const std::vector<double>& inver
 RotaryTable rotary_table(std::int64_t sequence, const at::Tensor& inverse, double magnitude,
                          const at::TensorOptions& options);
 
+// Unpadded rows as kernels of a device take them.
+struct UnpaddedRows {
+  at::Tensor firsts;         // TokenRows::firsts
+  std::int64_t longest = 0;  // row, at most
+
+  bool defined() const { return firsts.defined(); }
+};
+
 struct AttentionOptions {
   std::int64_t heads = 1;     // in qkv
   std::int64_t kv_heads = 1;  // divides heads
@@ -38,6 +46,7 @@ struct AttentionOptions {
   // Of unpadded rows, which are documents of one row: int64 [1, tokens], the row of each token, for dropout, which then
   // counts positions from the row's beginning. On the CPU. Undefined: by rows and positions of qkv.
   at::Tensor document_rows = {};
+  UnpaddedRows unpadded = {};   // of them, for a device
   double dropout = 0;           // of the probabilities
   std::string site;             // of that dropout
   std::int64_t first_head = 0;  // of qkv, counted in the whole layer
@@ -65,7 +74,7 @@ struct HeadsOutput {
   at::Tensor out;  // [rows, sequence, heads * head_size], qkv's dtype
   at::Tensor lse;  // [rows, heads, sequence]: log of the sum of exp(scores); float32 for narrower dtypes
   // int32 [rows, heads, queries, keys / 32 rounded up]: bits of the probabilities that stay, where
-  // kernel_heads_forward() drew them.
+  // kernel_heads_forward() drew them; of unpadded rows as many keys as the longest row has.
   at::Tensor kept = {};
 };
 
@@ -97,6 +106,8 @@ bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup);
 // By attention.cu alone, which has dropout and masks of keys, and whose backward adds in one order. `warps_alone`: by
 // products that every card from sm_80 on has, also where this one has wider ones.
 bool serves_kernel_heads(const at::Tensor& qkv, const HeadsSetup& setup);
+// For some tensor of bfloat16 or float16 with heads of that size. Unpadded rows need it.
+bool serves_kernel_heads(std::int64_t head_size);
 HeadsOutput kernel_heads_forward(const at::Tensor& qkv, const HeadsSetup& setup, bool warps_alone = false);
 at::Tensor kernel_heads_backward(const at::Tensor& qkv, const HeadsOutput& output, const at::Tensor& d_out,
                                  const HeadsSetup& setup, bool warps_alone = false);

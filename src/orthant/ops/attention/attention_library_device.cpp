@@ -100,7 +100,7 @@ at::Tensor heads_view(const at::Tensor& out, const AttentionOptions& options) {
 
 // What the libraries do not have.
 bool needs_kernels(const HeadsSetup& setup) {
-  return setup.drops || setup.options.key_mask.defined();
+  return setup.drops || setup.options.key_mask.defined() || setup.options.unpadded.defined();
 }
 
 }  // namespace
@@ -123,7 +123,8 @@ HeadViews library_backward(const HeadViews& heads, const AttendedViews& attended
 }
 
 bool serves_rotation(const at::Tensor& qkv, const AttentionOptions& options) {
-  return serves(qkv) && options.head_size % 2 == 0 && options.head_size >= 2 && !options.document_starts.defined();
+  return serves(qkv) && options.head_size % 2 == 0 && options.head_size >= 2 &&
+         (!options.document_starts.defined() || options.positions.defined());
 }
 
 bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup) {
@@ -134,11 +135,13 @@ bool serves_heads(const at::Tensor& qkv, const HeadsSetup& setup) {
     reason = "float32";
   } else if (options.window > 0) {
     reason = "a sliding window";
-  } else if (options.document_starts.defined()) {
+  } else if (options.document_starts.defined() && !options.unpadded.defined()) {
     reason = "packed documents";
   } else if (needs_kernels(setup)) {
     if (!serves_kernel_heads(qkv, setup))
-      reason = "dropout or a mask of keys but for 32, 64 or 128 channels, 65,535 rows and shared memory enough";
+      reason =
+          "dropout, a mask of keys or unpadded rows but for 32, 64 or 128 channels, 65,535 rows and shared memory "
+          "enough";
   } else if (!library_has(options.head_size)) {
     reason = "this size of heads";
   }
@@ -157,8 +160,9 @@ void rotate_heads(const at::Tensor& qkv, const AttentionOptions& options) {
   const int is_aligned = aligned(options.head_size / 2, {qkv}) ? 1 : 0;
   const at::Tensor cos = options.rotary.cos.to(at::kFloat).contiguous();
   const at::Tensor sin = options.rotary.sin.to(at::kFloat).contiguous();
+  const at::Tensor positions = options.positions.defined() ? options.positions.contiguous() : at::Tensor();
   cuda::kernel(kRotary, "rotate", {element(qkv), is_aligned})(
-      threads_for(pairs, qkv), data(qkv), data(cos), data(sin), pairs, static_cast<int>(qkv.size(1)),
+      threads_for(pairs, qkv), data(qkv), data(cos), data(sin), data(positions), pairs, static_cast<int>(qkv.size(1)),
       static_cast<int>(heads), static_cast<int>(turned), static_cast<int>(options.head_size));
 }
 

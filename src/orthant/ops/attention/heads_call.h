@@ -65,6 +65,7 @@ class HeadsCall {
     const nn::TokenRows* rows = frame.pass.token_rows;
     options_.document_starts = rows != nullptr ? rows->starts : frame.get(documents_);
     options_.document_rows = rows != nullptr ? rows->row : at::Tensor();
+    options_.unpadded = rows != nullptr ? nn::UnpaddedRows{rows->firsts, rows->longest} : nn::UnpaddedRows();
     if (!tables_) return;
     if (!options_.document_starts.defined()) {
       options_.rotary = tables_->get(frame.pass, qkv.options());

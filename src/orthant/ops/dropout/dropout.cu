@@ -1,6 +1,7 @@
 // variant ELEMENT=0 ALIGNED=1: at most 64 registers
 // variant ELEMENT=2 ALIGNED=0: at most 64 registers
-// all ELEMENT=0,1,2 ALIGNED=0,1
+// variant ELEMENT=0 ALIGNED=1 UNPADDED=1: at most 64 registers
+// all ELEMENT=0,1,2 ALIGNED=0,1 UNPADDED=0,1
 //
 // Dropout of x [rows, width], alone or added to a residual. A thread takes a pair of vectors.
 #define THREADS 256

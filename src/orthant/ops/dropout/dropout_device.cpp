@@ -15,7 +15,7 @@ extern const std::string_view dropout;
 namespace orthant::nn::device {
 namespace {
 
-const cuda::Source kDropout{"ops/dropout/dropout.cu", cuda::sources::dropout, {"ELEMENT", "ALIGNED"}};
+const cuda::Source kDropout{"ops/dropout/dropout.cu", cuda::sources::dropout, {"ELEMENT", "ALIGNED", "UNPADDED"}};
 constexpr std::array<std::uint32_t, 2> kRoundSteps = {0x9E3779B9, 0xBB67AE85};  // of Philox's keys: base/philox.h
 
 }  // namespace
@@ -50,12 +50,21 @@ KernelKeyedGrid keyed_grid(const DropoutGrid* grid, std::int64_t tokens) {
   for (std::uint32_t i = 0; i < std::size(out.round_keys); ++i) {
     out.round_keys[i] = out.grid.key[i % 2] + i / 2 * kRoundSteps[i % 2];
   }
+  if (grid != nullptr && grid->token_rows != nullptr) {
+    out.grid.positions = static_cast<std::uint32_t>(grid->token_rows->row.numel());
+    out.token_rows = grid->token_rows->row.const_data_ptr<std::int64_t>();
+    out.token_positions = grid->token_rows->position.const_data_ptr<std::int64_t>();
+  }
   return out;
 }
 
 bool aligned(const DropoutGrid* grid) {
   constexpr std::uint64_t kOfBlock = 8;
   return grid == nullptr || grid->first_channel % kOfBlock == 0;
+}
+
+int unpadded(const DropoutGrid* grid) {
+  return grid != nullptr && grid->token_rows != nullptr ? 1 : 0;
 }
 
 bool serves_dropout(const at::Tensor& x) {
@@ -68,13 +77,13 @@ at::Tensor dropout_add(const DropoutGrid* grid, const at::Tensor& x, const at::T
   const std::int64_t width = x.size(-1), tokens = x.numel() / width;
   const KernelVectors vectors(x, width);
   const int is_aligned = aligned(width, {x, residual, out}) && aligned(grid) ? 1 : 0;
-  cuda::kernel(kDropout, "dropout_add", {element(x), is_aligned})(threads_for(vectors.pairs, x), data(out), data(x),
-                                                                  data(residual), vectors, keyed_grid(grid, tokens));
+  cuda::kernel(kDropout, "dropout_add", {element(x), is_aligned, unpadded(grid)})(
+      threads_for(vectors.pairs, x), data(out), data(x), data(residual), vectors, keyed_grid(grid, tokens));
   return out;
 }
 
 Variants dropout_variants(at::ScalarType dtype) {
-  return {{&kDropout, {element(dtype), /*ALIGNED=*/1}}};
+  return {{&kDropout, {element(dtype), /*ALIGNED=*/1, /*UNPADDED=*/0}}};
 }
 
 }  // namespace orthant::nn::device

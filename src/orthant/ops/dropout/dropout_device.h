@@ -24,12 +24,14 @@ struct KernelGrid {
 };
 static_assert(sizeof(KernelGrid) == 72);
 
-// `struct KeyedGrid` of it.
+// `struct KeyedGrid` of it, which has the last two where it is UNPADDED.
 struct KernelKeyedGrid {
   KernelGrid grid;
   std::uint32_t round_keys[20] = {};  // both words of each of Philox's ten rounds
+  const std::int64_t* token_rows = nullptr;
+  const std::int64_t* token_positions = nullptr;
 };
-static_assert(sizeof(KernelKeyedGrid) == 152);
+static_assert(sizeof(KernelKeyedGrid) == 168);
 
 // Of a grid over a matrix of so many tokens; null: nothing is dropped. InternalError beyond 2^31 tokens of all ranks.
 KernelGrid kernel_grid(const DropoutGrid* grid, std::int64_t tokens);
@@ -37,6 +39,9 @@ KernelKeyedGrid keyed_grid(const DropoutGrid* grid, std::int64_t tokens);
 
 // The value of ALIGNED of kernels that drop: a vector of 16 bytes lies in one block of the stream, too.
 bool aligned(const DropoutGrid* grid);
+
+// The value of UNPADDED of kernels that drop: rows and positions of tokens lie in memory.
+int unpadded(const DropoutGrid* grid);
 
 // Whether the kernel takes x, whose last dim holds channels.
 bool serves_dropout(const at::Tensor& x);

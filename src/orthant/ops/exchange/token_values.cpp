@@ -107,6 +107,9 @@ at::Tensor held_first_tokens(const at::Tensor& x, const Pass& pass) {
 
 at::Tensor first_tokens_gradient(const at::Tensor& gy, const Pass& pass) {
   if (pass.token_rows != nullptr) {
+    if (!pass.cuts_tokens()) {
+      return at::zeros({pass.num_tokens(), gy.size(1)}, gy.options()).index_copy_(0, pass.token_rows->picked, gy);
+    }
     const UnpaddedFirsts first(pass);
     return at::zeros({first.own.size(), gy.size(1)}, gy.options())
         .index_copy_(0, first.tokens, gy.index_select(0, first.held));

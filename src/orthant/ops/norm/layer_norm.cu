@@ -2,7 +2,8 @@
 // variant ELEMENT=1 ALIGNED=1 VECTORS=4 WARPS=4 PARTS=7: at most 240 registers
 // variant ELEMENT=0 ALIGNED=1 VECTORS=3 WARPS=16 PARTS=7: at most 128 registers
 // variant ELEMENT=2 ALIGNED=0 VECTORS=4 WARPS=8 PARTS=7: at most 208 registers
-// all ELEMENT=0,1,2 ALIGNED=0,1 VECTORS=1,2,3,4 WARPS=1,2,4,8,16 PARTS=1,2,3,5,7
+// variant ELEMENT=0 ALIGNED=1 VECTORS=3 WARPS=1 PARTS=7 UNPADDED=1: at most 168 registers
+// all ELEMENT=0,1,2 ALIGNED=0,1 VECTORS=1,2,3,4 WARPS=1,2,4,8,16 PARTS=1,2,3,5,7 UNPADDED=0,1
 //
 // LayerNorm over rows of `width` elements, with the dropout and the residual sum in front of it. A row lies in the
 // registers of WARPS warps, VECTORS vectors a lane. A block is 4 * 32 threads or WARPS * 32, whichever is more. Sums

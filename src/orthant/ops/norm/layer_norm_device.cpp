@@ -14,8 +14,9 @@ extern const std::string_view layer_norm;
 namespace orthant::nn::device {
 namespace {
 
-const cuda::Source kLayerNorm{
-    "ops/norm/layer_norm.cu", cuda::sources::layer_norm, {"ELEMENT", "ALIGNED", "VECTORS", "WARPS", "PARTS"}};
+const cuda::Source kLayerNorm{"ops/norm/layer_norm.cu",
+                              cuda::sources::layer_norm,
+                              {"ELEMENT", "ALIGNED", "VECTORS", "WARPS", "PARTS", "UNPADDED"}};
 
 constexpr std::int64_t kRowVectors = 4;
 constexpr std::int64_t kWidestRow = 16;  // warps
@@ -40,7 +41,8 @@ Normalized layer_forward(const at::Tensor& sum, const at::Tensor& x, const at::T
   const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>((x.size(0) + row.rows() - 1) / row.rows()),
                                 .threads = static_cast<std::uint32_t>(row.threads()),
                                 .stream = stream(x)};
-  cuda::kernel(kLayerNorm, "layer_forward", {element(x), is_aligned, row.vectors, row.warps, kInput | kWeights})(
+  cuda::kernel(kLayerNorm, "layer_forward",
+               {element(x), is_aligned, row.vectors, row.warps, kInput | kWeights, unpadded(grid)})(
       shape, data(out.y), data(out.statistics), data(sum), data(x), data(residual), data(weight), data(bias),
       static_cast<int>(x.size(0)), static_cast<int>(x.size(1)), static_cast<float>(eps), keyed_grid(grid, x.size(0)));
   return out;
@@ -84,7 +86,8 @@ NormGradients layer_norm_backward(const at::Tensor& gy, const NormInput& input, 
   const cuda::LaunchShape shape{.blocks = static_cast<std::uint32_t>(blocks),
                                 .threads = static_cast<std::uint32_t>(row.threads()),
                                 .stream = stream(gy)};
-  cuda::kernel(kLayerNorm, "layer_backward", {element(gy), is_aligned, row.vectors, row.warps, wanted})(
+  cuda::kernel(kLayerNorm, "layer_backward",
+               {element(gy), is_aligned, row.vectors, row.warps, wanted, drops ? unpadded(grid) : 0})(
       shape, data(out.x), data(out.dropped), data(sums), data(gy), data(input.x), data(input.statistics),
       data(input.weight), data(residual), static_cast<int>(rows), static_cast<int>(width), keyed_grid(grid, rows));
   return out;
@@ -96,7 +99,7 @@ Variants layer_norm_variants(at::ScalarType dtype, std::int64_t width) {
   const RowShape row = layer_shape(width, vector);
   Variants all;
   for (const int parts : {kInput | kWeights, kInput | kWeights | kDropped}) {
-    all.push_back({&kLayerNorm, {element(dtype), 1, row.vectors, row.warps, parts}});
+    all.push_back({&kLayerNorm, {element(dtype), 1, row.vectors, row.warps, parts, /*UNPADDED=*/0}});
   }
   return all;
 }

@@ -17,9 +17,10 @@ DEVICE void turn_pair(float (&a)[LANE], float (&b)[LANE], const float* cosines, 
   }
 }
 
-// Turns the first `turned` heads of every token in place.
-extern "C" __global__ void __launch_bounds__(256) rotate(Element* qkv, const float* cosines, const float* sines,
-                                                         i64 pairs, int sequence, int heads, int turned, int size) {
+// Turns the first `turned` heads of every token in place, by `positions` of tokens where not null.
+extern "C" __global__ void __launch_bounds__(256)
+    rotate(Element* qkv, const float* cosines, const float* sines, const i64* positions, i64 pairs, int sequence,
+           int heads, int turned, int size) {
   const int half = size / 2, vectors = (half + LANE - 1) / LANE;
   const i64 index = (i64)blockIdx.x * blockDim.x + threadIdx.x;
   if (index >= pairs) return;
@@ -27,7 +28,7 @@ extern "C" __global__ void __launch_bounds__(256) rotate(Element* qkv, const flo
   const i64 place = index / vectors;
   const i64 token = place / turned;
   Element* first = qkv + (token * heads + place % turned) * size;
-  const i64 position = token % sequence;
+  const i64 position = positions == nullptr ? token % sequence : positions[token];
   float a[LANE], b[LANE];
   widen(load_vector(first, at, half), a);
   widen(load_vector(first + half, at, half), b);
