@@ -2,6 +2,7 @@
 its lines. On a rehearsal there is no card: models are tiny, devices are CPUs, and what only a card can answer is answered by `rehearsed`,
 so that what is made of the answer is tested."""
 import concurrent.futures
+import contextlib
 import json
 import os
 import re
@@ -89,22 +90,61 @@ class StageRun:
         return done
 
     def run_telling(self, *words, timeout=None, environment=None):
-        """The same of a program whose lines are told as they come: (exit code, or None when the time was over, its lines)."""
+        """The same of a program whose lines are told as they come: (exit code, or None when the time was over, its lines). It is over in time
+        whatever becomes of its ranks: where one is stuck in its device, even SIGKILL ends neither it nor its output."""
         words = [str(word) for word in words]
         print("$", " ".join(words), flush=True)
-        job = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=self.folder,
-                               env=clean_environment(**(environment or {})), process_group=0)
-        end = threading.Timer(timeout or 1e6, lambda: os.killpg(job.pid, signal.SIGTERM))
-        end.start()
-        lines, began = [], time.monotonic()
-        with job.stdout:
-            for line in job.stdout:
-                lines.append(line)
-                print(f"{time.monotonic() - began:7.1f} {line}", end="", flush=True)
-        code = job.wait()
-        over = timeout is not None and time.monotonic() - began >= timeout
-        end.cancel()
-        return None if over else code, "".join(lines)
+        job = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                               cwd=self.folder, env=clean_environment(**(environment or {})), process_group=0)
+        lines, began, code = [], time.monotonic(), None
+
+        def tell():
+            with job.stdout:
+                for line in job.stdout:
+                    lines.append(line)
+                    print(f"{time.monotonic() - began:7.1f} {line}", end="", flush=True)
+
+        reader = threading.Thread(target=tell, daemon=True)
+        reader.start()
+        try:
+            reader.join(timeout)
+            if not reader.is_alive():
+                code = job.wait(None if timeout is None else max(0, began + timeout - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            if code is None:
+                end_job(job)
+                reader.join(1)  # what it said last
+        return code, "".join(lines)
+
+    def run_together(self, *programs, timeout):
+        """Programs side by side, all within one time: of each (exit code, or None when the time was over, its output, its errors)."""
+        end, jobs = time.monotonic() + timeout, []
+        paths = [(self.path(f"together{i}.out"), self.path(f"together{i}.err")) for i in range(len(programs))]
+        try:
+            for words, (out, errors) in zip(programs, paths):
+                print("$", *words, flush=True)
+                with open(out, "w") as o, open(errors, "w") as e:
+                    jobs.append(subprocess.Popen([str(word) for word in words], stdin=subprocess.DEVNULL, stdout=o, stderr=e, cwd=self.folder,
+                                                 env=clean_environment(), process_group=0))
+            for job in jobs:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    job.wait(max(0, end - time.monotonic()))
+        finally:
+            codes = [job.poll() for job in jobs]
+            for job in jobs:
+                if job.poll() is None:
+                    end_job(job)
+        results = []
+        for code, pair in zip(codes, paths):
+            texts = []
+            for path in pair:
+                with open(path, errors="replace") as f:
+                    texts.append(f.read())
+            print(texts[1][-3000:], flush=True)
+            results.append((code, *texts))
+        return results
 
     def orthant(self, *words, codes=(0,), timeout=None):
         done = self.run_program(ORTHANT, *words, timeout=timeout)
@@ -197,6 +237,41 @@ class StageRun:
                 return json.load(f).get(name)
         except OSError:
             return None
+
+
+def process_tree(roots):
+    """Those of the processes that live, and what they started and what is in their groups, too."""
+    alive = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat") as f:
+                state, parent, group = f.read().rsplit(")", 1)[1].split()[:3]
+        except (OSError, ValueError):
+            continue
+        if state not in "ZX":
+            alive[int(name)] = int(parent), int(group)
+    found, size = set(roots), 0
+    while size < len(found):
+        size = len(found)
+        found |= {pid for pid, (parent, group) in alive.items() if parent in found or group in found}
+    return found & alive.keys()
+
+
+def end_job(job, grace=5):
+    """Ends a job, the leader of a process group, with all that it started: by SIGTERM, and what is left after so many seconds by SIGKILL.
+    Waits no longer for what does not come to its end even so."""
+    left, end = process_tree([job.pid]), time.monotonic() + grace
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(job.pid, signal.SIGTERM)
+    while left and time.monotonic() < end:
+        time.sleep(0.05)
+        job.poll()
+        left = process_tree(left)
+    for pid in left:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        job.wait(1)
 
 
 def asked_of_speed(asked):

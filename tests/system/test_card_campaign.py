@@ -3,15 +3,17 @@ import json
 import os
 import subprocess
 import sys
+import time
 import types
 import unittest
 import zipfile
 from unittest import mock
 
 import card_campaign
+import card_ranks
 import card_stage
 from card_stage import Stage
-from program import BUILD, SOURCE, FolderTest, clean_environment, run
+from program import BUILD, SOURCE, FolderTest, clean_environment, run, wait_until
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "card_campaign.py")
 
@@ -91,6 +93,53 @@ class Stages(FolderTest):
         with open(self.path("operations.jsonl")) as f:
             line = json.loads(f.read())
         self.assertEqual((line["found"], line["right"]), ("0 pass, not over after 2 s, in A.c/2Ranks", False))
+
+    def stage_run(self):
+        a = types.SimpleNamespace(tests=self.folder, out=self.folder, peers="", reference="", rehearse=False)
+        found = card_stage.StageRun(a, types.SimpleNamespace(file="hung"))
+        found.folder = self.folder
+        return found
+
+    def waits_for_no_end(self, act):
+        """That processes which heed no SIGTERM hold nobody up, and are gone."""
+        began = time.monotonic()
+        with mock.patch.object(card_stage.end_job, "__defaults__", (1,)):
+            act()
+        self.assertLess(time.monotonic() - began, 20)
+        with open(self.path("pids")) as f:
+            for pid in map(int, f.read().split()):
+                wait_until(lambda: not card_stage.process_tree([pid]), 5)
+
+    # As a launcher and its rank, which has a group of its own and holds the output open.
+    STUBBORN = r"""trap '' TERM; set -m; sleep 1000 & printf 'not \xff UTF-8\n'; echo $$ $! >> "$0"; sleep 1000"""
+
+    def test_a_program_that_heeds_no_signal_is_over_in_time(self):
+        def act():
+            code, text = self.stage_run().run_telling("bash", "-c", self.STUBBORN, self.path("pids"), timeout=4)
+            self.assertIsNone(code)
+            self.assertIn("UTF-8", text)
+
+        self.waits_for_no_end(act)
+
+    def test_programs_side_by_side_have_one_time(self):
+        def act():
+            hung, done = self.stage_run().run_together(["bash", "-c", self.STUBBORN, self.path("pids")],
+                                                       ["bash", "-c", "echo 7; exit 3"], timeout=4)
+            self.assertIsNone(hung[0])
+            self.assertIn("UTF-8", hung[1])
+            self.assertEqual(done, (3, "7\n", ""))
+
+        self.waits_for_no_end(act)
+
+    def test_launchers_that_say_nothing_are_a_wrong_line(self):
+        for results, words in (([(0, "no json", ""), (0, "", "")], "no document"), ([(0, '{"max_relative_error": 0}', ""), (None, "", "hangs")], "hangs")):
+            c = mock.Mock(rehearsed=False)
+            c.ranks.return_value = []
+            c.run_together.return_value = results
+            card_ranks.nccl_hosts(c)
+            *_, found, right = c.tell.call_args.args
+            self.assertIn(words, found)
+            self.assertFalse(right)
 
     def test_what_was_missed_stands_in_the_table(self):
         text = card_campaign.table([{"stage": "s", "status": "done", "lines": [{"issue": 29, "claim": "c", "asked": "1", "found": "2", "right": False}]},
