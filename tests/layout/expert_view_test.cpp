@@ -10,6 +10,7 @@
 #include "layout/naive_layout.h"
 #include "layout/random_graph.h"
 #include "mesh/thrown_error.h"
+#include "models/small_models.h"
 #include "orthant/base/error.h"
 #include "orthant/layout/data_views.h"
 #include "orthant/layout/pieces.h"
@@ -57,6 +58,14 @@ TEST(ExpertView, LeavesExpertsAmongOthersWhereNothingIsSeenTwice) {
     EXPECT_FALSE(has_experts(graph)) << text;
     EXPECT_TRUE(graph.parameter("layer.experts.0.w1").tp.has_value()) << text;
   }
+}
+
+TEST(ExpertView, AUnitRoutesTokensWhereverItsExpertsLie) {
+  const auto mixture = llama_spec(test::small_mixture(), test::small_work());
+  EXPECT_TRUE(routes_tokens(mixture));
+  const auto placed = with_experts(mixture, Mesh::parse("dp=1"), policy(false));
+  EXPECT_FALSE(has_experts(placed));
+  EXPECT_TRUE(routes_tokens(placed));
 }
 
 TEST(ExpertView, SeesShardsWithinADpCoordinateWhereTheyFit) {

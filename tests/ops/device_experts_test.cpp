@@ -35,6 +35,14 @@ struct Shape {
   }
 };
 
+// ATen's grouped product is a device's alone.
+const std::vector<GroupedBy>& ways() {
+  static const auto all = test::card().is_cpu()
+                              ? std::vector{GroupedBy::kernel, GroupedBy::single_warps}
+                              : std::vector{GroupedBy::kernel, GroupedBy::single_warps, GroupedBy::library};
+  return all;
+}
+
 std::vector<std::int64_t> random_counts(Random& random, std::int64_t experts, std::int64_t most) {
   std::vector<std::int64_t> counts(static_cast<std::size_t>(experts), 0);
   const std::int64_t kind = random.between(0, 4);
@@ -54,15 +62,16 @@ Shape random_shape(Random& random, int number) {
               .rows = 0,
               .senders = static_cast<int>(random.between(1, 3)),
               .counts = {},
-              .by = number % 2 == 0 ? GroupedBy::kernel : GroupedBy::kernel_alone};
+              .by = ways()[static_cast<std::size_t>(number) % ways().size()]};
   shape.counts = random_counts(random, shape.experts, random.between(0, 2) == 0 ? 20 : 400);
   for (const auto count : shape.counts) shape.rows += count;
   shape.rows += random.between(0, 1) * random.between(0, 100);
   return shape;
 }
 
-at::ScalarType narrow_type(Random& random) {
-  return random.between(0, 1) == 0 ? at::kBFloat16 : at::kHalf;
+// The library has a grouped product of bfloat16 alone.
+at::ScalarType narrow_type(Random& random, GroupedBy by) {
+  return by == GroupedBy::library || random.between(0, 1) == 0 ? at::kBFloat16 : at::kHalf;
 }
 
 // Behind the last expert's rows lies what is not a number.
@@ -103,7 +112,7 @@ TEST(DeviceExperts, MultiplyRowsByTheirWeights) {
   Random random(41);
   for (int number = 0; number < kShapes; ++number) {
     const Shape shape = random_shape(random, number);
-    const auto type = narrow_type(random);
+    const auto type = narrow_type(random, shape.by);
     const auto held = shape.held(random);
     const auto weight = values({shape.experts * shape.out, shape.in}, type);
     const auto weights = weight.view({shape.experts, shape.out, shape.in});
@@ -126,7 +135,7 @@ TEST(DeviceExperts, AddGradientsOfTheirWeights) {
   Random random(42);
   for (int number = 0; number < kShapes; ++number) {
     const Shape shape = random_shape(random, number);
-    const auto type = narrow_type(random);
+    const auto type = narrow_type(random, shape.by);
     const auto held = shape.held(random);
     const auto x = rows_of(shape, shape.in, type), gy = rows_of(shape, shape.out, type);
     const bool fresh = random.between(0, 1) == 0;
@@ -137,7 +146,7 @@ TEST(DeviceExperts, AddGradientsOfTheirWeights) {
           weight.gradient = fresh ? at::full_like(before, std::numeric_limits<float>::quiet_NaN()) : before.clone();
           weight.fresh = fresh;
           EXPECT_TRUE(device::serves_expert_gradients(weight, gy, x, held)) << shape.text();
-          device::add_expert_gradients(weight, gy, x, held, shape.by);
+          device::add_expert_gradients(weight, gy, x, held, shape.by == GroupedBy::single_warps);
           EXPECT_FALSE(weight.fresh);
           return std::vector<at::Tensor>{weight.gradient};
         },
@@ -154,7 +163,7 @@ TEST(DeviceExperts, AddGradientsOfTheirWeights) {
 // More columns than eight blocks make side by side.
 TEST(DeviceExperts, MultiplyWideWeights) {
   Random random(43);
-  for (const auto by : {GroupedBy::kernel, GroupedBy::kernel_alone}) {
+  for (const auto by : ways()) {
     const Shape shape{.experts = 2, .out = 2400, .in = 64, .rows = 140, .senders = 1, .counts = {9, 131}, .by = by};
     const auto held = shape.held(random);
     const auto weight = values({2 * shape.out, shape.in}, at::kBFloat16);

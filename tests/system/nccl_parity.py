@@ -26,11 +26,14 @@ SIZES = {"hidden_size": 24, "num_attention_heads": 4, "num_hidden_layers": 4, "i
 BERT = {**SIZES, "hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 TEXT = {"kind": "tokens", "sequence_length": 11}
 LLAMA = {"kind": "llama", "preset": "llama-tiny", **SIZES, "num_key_value_heads": 2, "attention_dropout": 0.1}
-HALF = {**LLAMA, "hidden_size": 128, "num_hidden_layers": 2, "intermediate_size": 256, "vocab_size": 128}
+KERNELS = {"hidden_size": 128, "num_hidden_layers": 2, "intermediate_size": 256, "vocab_size": 128}
+HALF = {**LLAMA, **KERNELS}
+MIXTURE = {"kind": "mixtral", "preset": "mixtral-tiny", **SIZES, **KERNELS, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
 CONFIGS = {
     "llama": {"model": LLAMA, "data": TEXT},
     "llama tied": {"model": {**LLAMA, "tie_word_embeddings": True}, "data": TEXT},
     "llama of kernels": {"model": HALF, "data": {**TEXT, "sequence_length": 32}},
+    "mixtral of kernels": {"model": MIXTURE, "data": {**TEXT, "sequence_length": 32}},
     "trimodal": {"model": {"kind": "trimodal", "preset": "trimodal-tiny", "primary": BERT, "secondary": {**BERT, "num_hidden_layers": 3}},
                  "data": {"kind": "random", "sequence_length": 11, "secondary_length": 7}},
 }
@@ -63,6 +66,8 @@ def rows_of_two():
     yield Row("llama tied", "pp=2", *schedule("1f1b", 2), canary="pp:embed.weight", steps=1, spreads=True, quick=True)
     for mesh in ("tp=2", "dp=2", "fsdp=2", "pp=2"):
         yield Row("llama of kernels", mesh, *microbatches(mesh), dtype="bfloat16", steps=2, quick=mesh == "pp=2")
+    for mesh in ("dp=2", "dp=2,ep=2"):  # a score that rounds otherwise may choose another expert
+        yield Row("mixtral of kernels", mesh, dtype="bfloat16", steps=1, bound=1e-1, quick="ep" in mesh)
     yield Row("llama", "pp=2", *schedule("1f1b", 2), checked=True, steps=1)
 
 

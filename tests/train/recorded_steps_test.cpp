@@ -11,6 +11,7 @@
 #include "base/error_text.h"
 #include "orthant/base/error.h"
 #include "orthant/train/step_recorder.h"
+#include "orthant/train/trainer_setup.h"
 #include "training_ranks.h"
 
 namespace orthant {
@@ -255,26 +256,54 @@ TEST(StepRecorder, SaysWhichExchangesCannotBeRecorded) {
   EXPECT_EQ(why("dp=2"), "each rank has lengths of its own, and all must record alike");
 }
 
+// What keeps steps of a small mixture from being recorded. The graph is the trainer's.
+std::string experts_obstacle_of(const Precision& precision, const char* mesh,
+                                const std::vector<std::string>& settings = {}) {
+  std::vector<std::string> all = {
+      "model.kind=mixtral",        "model.hidden_size=32",        "model.intermediate_size=48",
+      "model.num_hidden_layers=1", "model.num_attention_heads=4", "model.num_key_value_heads=2",
+      "model.vocab_size=53",       "model.num_local_experts=4",   "data.kind=tokens",
+      "data.sequence_length=16"};
+  all.insert(all.end(), settings.begin(), settings.end());
+  const auto config = small_config("", all, {mesh, 0});
+  return experts_obstacle(precision, trainer_graph(declared_spec(config), config.mesh, config.trainer), config.mesh);
+}
+
+constexpr Precision kBf16{.compute = DType::bfloat16}, kF16{.compute = DType::float16};
+
 // Kernels multiply rows of all experts without anybody waiting for counts.
 TEST(StepRecorder, ExpertsNeedTheHostWhereNoKernelMultipliesThem) {
-  const auto why = [](DType compute, const char* mesh, const std::vector<std::string>& settings = {}) {
-    std::vector<std::string> all = {
-        "model.kind=mixtral",        "model.hidden_size=32",        "model.intermediate_size=48",
-        "model.num_hidden_layers=1", "model.num_attention_heads=4", "model.num_key_value_heads=2",
-        "model.vocab_size=53",       "model.num_local_experts=4",   "data.kind=tokens",
-        "data.sequence_length=16"};
-    all.insert(all.end(), settings.begin(), settings.end());
-    const auto config = small_config("", all, {mesh, 0});
-    return experts_obstacle(compute, run_spec(config), config.mesh);
-  };
-  EXPECT_EQ(why(DType::bfloat16, "dp=1"), "");
-  EXPECT_EQ(why(DType::float16, "dp=1", {"model.capacity_factor=1.25"}), "");
-  EXPECT_EQ(why(DType::bfloat16, "tp=2"), "");
-  EXPECT_EQ(why(DType::bfloat16, "dp=2,ep=2"), "ranks of ep are told on the host how many rows travel");
-  EXPECT_EQ(why(DType::float32, "dp=1"),
+  const auto& why = experts_obstacle_of;
+  EXPECT_EQ(why(kBf16, "dp=1", {}), "");
+  EXPECT_EQ(why(kF16, "dp=1", {"model.capacity_factor=1.25"}), "");
+  EXPECT_EQ(why(kBf16, "dp=2,ep=2", {}), "ranks of ep are told on the host how many rows travel");
+  EXPECT_EQ(why({}, "dp=1", {}),
             "no kernel multiplies rows of 4 experts by weights of 96 x 32 in float32, so the host counts them");
-  EXPECT_EQ(why(DType::bfloat16, "dp=1", {"model.intermediate_size=42"}),
+  EXPECT_EQ(why(kBf16, "dp=1", {"model.intermediate_size=42"}),
             "no kernel multiplies rows of 4 experts by weights of 84 x 32 in bfloat16, so the host counts them");
+}
+
+TEST(StepRecorder, ExpertsAreAskedForWithTheSizesOfEveryTpRank) {
+  const auto& why = experts_obstacle_of;
+  EXPECT_EQ(why(kBf16, "tp=2", {}), "");
+  // Channels of tokens are not cut.
+  EXPECT_EQ(why(kBf16, "tp=2", {"model.hidden_size=40"}), "");
+  EXPECT_EQ(why(kBf16, "tp=2", {"model.intermediate_size=40", "parallel.sequence_parallel=true"}),
+            "no kernel multiplies rows of 4 experts by weights of 32 x 20 in bfloat16, so the host counts them");
+  EXPECT_EQ(
+      why(kBf16, "tp=2", {"model.intermediate_size=40", "parallel.sequence_parallel=true", "parallel.expert_tp=false"}),
+      "");
+  // Of 33 channels one rank has 9 and the others 8.
+  EXPECT_EQ(why(kBf16, "tp=4", {"model.intermediate_size=33"}),
+            "no kernel multiplies rows of 4 experts by weights of 18 x 32 in bfloat16, so the host counts them");
+}
+
+// Kernels add gradients of weights in float32.
+TEST(StepRecorder, ExpertsNeedTheHostWhereNoKernelAddsTheirGradients) {
+  constexpr Precision kReducedInBf16{.compute = DType::bfloat16, .reduce = DType::bfloat16};
+  EXPECT_EQ(experts_obstacle_of(kReducedInBf16, "dp=1"),
+            "no kernel adds gradients of experts up in bfloat16, so the host counts their rows");
+  EXPECT_EQ(experts_obstacle_of(kReducedInBf16, "dp=1", {"model.freeze=[\"*.experts.*\"]"}), "");
 }
 
 TEST(StepLanes, FitWhileHalfOfTheDeviceIsFree) {

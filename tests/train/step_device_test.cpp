@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error_text.h"
+#include "orthant/base/error.h"
 #include "orthant/cuda/kernel.h"
 #include "orthant/data/loader.h"
 #include "orthant/runtime/device_recording.h"
@@ -103,6 +105,16 @@ TEST(StepOnACard, WaitsForNothing) {
     }
     EXPECT_FALSE(last.get().bad());
   }
+}
+
+// No kernel multiplies experts in float32, and the host waits for counts of their rows.
+TEST(StepOnACard, SaysThatAMixtureInFloat32CannotBeRecorded) {
+  const auto config = config_of(kMixtral, {"precision.compute=float32", "train.cuda_graph=on"});
+  const std::string text = error_text<ConfigError>([&] { make_trainer(config); });
+  EXPECT_NE(text.find("a step cannot be recorded as a CUDA graph: no kernel multiplies rows of 4 experts by weights of "
+                      "512 x 128 in float32"),
+            std::string::npos)
+      << text;
 }
 
 // The weights after steps of changing shapes, clipped, with a step that is not finite in their middle.

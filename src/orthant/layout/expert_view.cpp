@@ -68,6 +68,10 @@ bool has_experts(const GraphSpec& graph) {
   });
 }
 
+bool routes_tokens(const GraphSpec& graph) {
+  return std::ranges::any_of(graph.units, [](const UnitSpec& unit) { return unit.num_experts() > 0; });
+}
+
 GraphSpec with_experts(GraphSpec graph, const Mesh& mesh, const TensorPolicy& policy) {
   const int ep = mesh.degree(Axis::ep);
   const int tp = mesh.degree(Axis::tp);

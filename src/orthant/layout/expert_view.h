@@ -20,8 +20,10 @@
 
 namespace orthant {
 
-// Whether some unit has experts; on a mesh of their own in a graph of with_experts().
+// Whether parameters are marked as experts'. In a graph of with_experts(): whether these have a mesh of their own.
 bool has_experts(const GraphSpec& graph);
+// Whether tokens of some unit are dealt out to experts, wherever these lie.
+bool routes_tokens(const GraphSpec& graph);
 
 // The graph with experts as they lie on `mesh`: ParameterSpec::expert is left where they have a mesh of their
 // own, and ParameterSpec::tp where tp ranks share each expert. Comes before resolved_graph(). ConfigError for ep

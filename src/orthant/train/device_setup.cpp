@@ -101,7 +101,7 @@ void prepare_device(const TrainerOptions& options, const GraphSpec& graph) {
   }
   const auto dtype = scalar_type(options.precision.compute);
   library.prepare(nn::device::step_variants(dtype, widths));
-  if (has_experts(graph) && library.available()) library.prepare(nn::device::expert_variants(dtype));
+  if (routes_tokens(graph) && library.available()) library.prepare(nn::device::expert_variants(dtype));
   if (options.precision.float8) library.prepare(nn::device::float8_variants(dtype, float8_widths(graph)));
 }
 

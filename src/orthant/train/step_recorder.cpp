@@ -9,6 +9,7 @@
 #include "orthant/base/index.h"
 #include "orthant/launch/environment.h"
 #include "orthant/layout/expert_view.h"
+#include "orthant/layout/local_parameter.h"
 #include "orthant/nn/scalar_type.h"
 #include "orthant/ops/experts/expert_products.h"
 
@@ -27,10 +28,33 @@ std::string obstacle(const TrainerOptions& options, const GraphSpec& graph, cons
   if (const auto unit = std::ranges::find_if(graph.units, is_module); unit != graph.units.end()) {
     return fmt::format("unit {} is a module, which may do on the host what it likes", unit->name);
   }
-  if (auto why = experts_obstacle(options.precision.compute, graph, mesh); !why.empty()) return why;
+  if (auto why = experts_obstacle(options.precision, graph, mesh); !why.empty()) return why;
   if (options.policy.offload != Offload::none) return "the optimizer's state is on the host";
   if (host_waits) return "kernels do not serve all its values, so the host takes part";
   return {};
+}
+
+// Why the host counts rows of experts to multiply them by the weights of that label, on some tp rank; empty: it does
+// not.
+std::string product_obstacle(const Precision& precision, const UnitSpec& unit, const std::string& label, int tp) {
+  const std::int64_t experts = unit.num_experts();
+  bool trains = false;
+  for (int coordinate = 0; coordinate < tp; ++coordinate) {
+    std::int64_t lines = 0, columns = 0;  // of all experts, side by side
+    for (const auto& parameter : unit.parameters) {
+      if (parameter.joined != label) continue;
+      const Shape held = local_parameter(parameter, tp, coordinate).shape;
+      lines += held[0];
+      columns = held[1];
+      trains = trains || parameter.trainable;
+    }
+    if (nn::device::serves_experts(scalar_type(precision.compute), experts, lines / experts, columns)) continue;
+    return fmt::format("no kernel multiplies rows of {} experts by weights of {} x {} in {}, so the host counts them",
+                       experts, lines / experts, columns, dtype_name(precision.compute));
+  }
+  if (!trains || precision.reduce == DType::float32) return {};
+  return fmt::format("no kernel adds gradients of experts up in {}, so the host counts their rows",
+                     dtype_name(precision.reduce));
 }
 
 }  // namespace
@@ -48,20 +72,15 @@ std::string exchange_obstacle(std::string_view backend, bool records, const Trai
   return {};
 }
 
-std::string experts_obstacle(DType compute, const GraphSpec& graph, const Mesh& mesh) {
-  if (!has_experts(graph)) return {};
+std::string experts_obstacle(const Precision& precision, const GraphSpec& graph, const Mesh& mesh) {
+  if (!routes_tokens(graph)) return {};
   if (mesh.degree(Axis::ep) > 1) return "ranks of ep are told on the host how many rows travel";
-  const auto type = scalar_type(compute);
-  const int degree = mesh.degree(Axis::tp);
   for (const auto& unit : graph.units) {
     if (unit.num_experts() == 0) continue;
     for (const auto& operation : unit.body->operations) {
       if (operation.name != "expert_product") continue;
-      const auto channels = [&](int value) { return unit.body->values[to_index(value)].dims.back().factor / degree; };
-      const auto out = channels(operation.out.front()), in = channels(operation.in.front());
-      if (nn::device::serves_experts(type, unit.num_experts(), out, in)) continue;
-      return fmt::format("no kernel multiplies rows of {} experts by weights of {} x {} in {}, so the host counts them",
-                         unit.num_experts(), out, in, dtype_name(compute));
+      const auto& label = unit.body->parameters[to_index(operation.parameters.front())].name;
+      if (auto why = product_obstacle(precision, unit, label, mesh.degree(Axis::tp)); !why.empty()) return why;
     }
   }
   return {};

@@ -39,7 +39,7 @@ bool lanes_fit(std::int64_t reserved_bytes, std::int64_t device_bytes);
 std::string exchange_obstacle(std::string_view backend, bool records, const TrainerOptions& options, const Mesh& mesh);
 
 // Why the host takes part in a step of a model with experts: it waits for counts of their rows; empty: it does not, or
-// there are none.
-std::string experts_obstacle(DType compute, const GraphSpec& graph, const Mesh& mesh);
+// there are none. The graph is a trainer's (trainer_graph). All ranks are told the same.
+std::string experts_obstacle(const Precision& precision, const GraphSpec& graph, const Mesh& mesh);
 
 }  // namespace orthant

@@ -45,15 +45,16 @@ bool serves_experts(const at::Tensor& rows, const HeldRows& held, const at::Tens
 bool serves_expert_gradients(const Parameter& weight, const at::Tensor& gy, const at::Tensor& rows,
                              const HeldRows& held);
 
-// Who multiplies rows by weights; gradients of weights are always made by the kernel. library: ATen's grouped product
-// where there is a fast one, else as kernel. kernel_alone: by single warps on every card, for tests.
-enum class GroupedBy : std::uint8_t { library, kernel, kernel_alone };
+// Who multiplies rows by weights. library: ATen's grouped product where there is a fast one, else as kernel.
+// single_warps: the kernel as it multiplies on cards without wgmma, for tests.
+enum class GroupedBy : std::uint8_t { library, kernel, single_warps };
 at::Tensor expert_products(const at::Tensor& rows, const HeldRows& held, const at::Tensor& weight,
                            GroupedBy by = GroupedBy::library);
 at::Tensor expert_products_back(const at::Tensor& gy, const HeldRows& held, const at::Tensor& weight,
                                 GroupedBy by = GroupedBy::library);
+// By the kernel on every card; with single_warps as above.
 void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Tensor& rows, const HeldRows& held,
-                          GroupedBy by = GroupedBy::library);
+                          bool single_warps = false);
 }  // namespace device
 
 }  // namespace orthant::nn

@@ -27,8 +27,8 @@ constexpr std::int64_t kPieceElements = 8;  // that lines and columns are multip
 struct Tiles {
   bool wgmma;
 
-  explicit Tiles(GroupedBy by)
-      : wgmma(by != GroupedBy::kernel_alone && cuda::KernelLibrary::of_process().architecture() == "sm_90a") {}
+  explicit Tiles(bool single_warps = false)
+      : wgmma(!single_warps && cuda::KernelLibrary::of_process().architecture() == "sm_90a") {}
   std::int64_t wide() const { return wgmma ? 256 : 128; }
   std::int64_t shared_bytes() const { return (wgmma ? 4 : 3) * (kTall + wide()) * kDepth * 2; }
 };
@@ -54,8 +54,8 @@ at::Tensor borders_of(const HeldRows& held, const at::Tensor& rows) {
   const std::int64_t experts = held.experts();
   at::Tensor borders = at::empty({2, experts}, held.counts.options().dtype(at::kInt));
   const cuda::LaunchShape shape{.blocks = 1, .threads = kProductThreads, .stream = stream(rows)};
-  kernel_of("expert_borders", rows, kForward, Tiles(GroupedBy::library))(
-      shape, data<int>(borders), data<std::int64_t>(held.counts), held.senders, static_cast<int>(experts));
+  kernel_of("expert_borders", rows, kForward, Tiles())(shape, data<int>(borders), data<std::int64_t>(held.counts),
+                                                       held.senders, static_cast<int>(experts));
   return borders;
 }
 
@@ -76,7 +76,7 @@ at::Tensor multiply(const at::Tensor& rows, const HeldRows& held, const at::Tens
   }
   at::Tensor out = at::empty({count, columns}, rows.options());
   if (out.numel() == 0) return out;
-  const Tiles tiles(by);
+  const Tiles tiles(by == GroupedBy::single_warps);
   // Every expert may end in a tile that is not full.
   const std::int64_t most_tiles = count / kTall + std::min(experts, count);
   kernel_of("expert_product", rows, form, tiles)(shape_of(most_tiles * pieces(columns, tiles.wide()), 1, rows, tiles),
@@ -86,21 +86,11 @@ at::Tensor multiply(const at::Tensor& rows, const HeldRows& held, const at::Tens
   return out;
 }
 
-}  // namespace
-
-bool serves_experts(at::ScalarType type, std::int64_t experts, std::int64_t out, std::int64_t in) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 31;
-  return (type == at::kBFloat16 || type == at::kHalf) && experts <= kMostExperts && out % kPieceElements == 0 &&
-         in % kPieceElements == 0 && out > 0 && in > 0 && out < kMost && in < kMost;
-}
-
-namespace {
-
 // Rows of a product, and what its weight or gradient is.
 bool serves_rows_of(const at::Tensor& rows) {
   constexpr std::int64_t kMostRows = std::int64_t{1} << 31;
   return rows.dim() == 2 && serves(rows) && rows.size(0) < kMostRows && aligned(rows.size(1), {rows}) &&
-         Tiles(GroupedBy::library).shared_bytes() <= cuda::KernelLibrary::of_process().most_shared_bytes();
+         Tiles().shared_bytes() <= cuda::KernelLibrary::of_process().most_shared_bytes();
 }
 bool serves_joined(const at::Tensor& joined, at::ScalarType type, const HeldRows& held) {
   return joined.is_contiguous() && aligned(joined.size(1), {joined}) &&
@@ -108,6 +98,12 @@ bool serves_joined(const at::Tensor& joined, at::ScalarType type, const HeldRows
 }
 
 }  // namespace
+
+bool serves_experts(at::ScalarType type, std::int64_t experts, std::int64_t out, std::int64_t in) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  return (type == at::kBFloat16 || type == at::kHalf) && experts <= kMostExperts && out % kPieceElements == 0 &&
+         in % kPieceElements == 0 && out > 0 && in > 0 && out < kMost && in < kMost;
+}
 
 bool serves_experts(const at::Tensor& rows, const HeldRows& held, const at::Tensor& weight) {
   return serves_rows_of(rows) && weight.scalar_type() == rows.scalar_type() &&
@@ -129,10 +125,10 @@ at::Tensor expert_products_back(const at::Tensor& gy, const HeldRows& held, cons
 }
 
 void add_expert_gradients(Parameter& weight, const at::Tensor& gy, const at::Tensor& rows, const HeldRows& held,
-                          GroupedBy by) {
+                          bool single_warps) {
   const std::int64_t lines = gy.size(1), columns = rows.size(1);
   const at::Tensor borders = borders_of(held, rows);
-  const Tiles tiles(by);
+  const Tiles tiles(single_warps);
   kernel_of("expert_gradient", rows, kGradient, tiles)(
       shape_of(pieces(lines, kTall) * pieces(columns, tiles.wide()), held.experts(), rows, tiles),
       data<float>(weight.gradient), data(gy), data(rows), data<int>(borders), static_cast<int>(lines),
@@ -146,7 +142,7 @@ Variants expert_variants(at::ScalarType dtype) {
   all = expert_rows_variants(dtype);
   if (dtype == at::kFloat) return all;
   for (const int form : {kForward, kBack, kGradient}) {
-    all.push_back({&kExpertProduct, {element(dtype), form, Tiles(GroupedBy::library).wgmma ? 1 : 0}});
+    all.push_back({&kExpertProduct, {element(dtype), form, Tiles().wgmma ? 1 : 0}});
   }
   return all;
 }
