@@ -28,8 +28,8 @@ extern "C" __global__ void __launch_bounds__(256)
   }
 }
 
-// The softmax of the keys seen before, out [queries, heads, size] and lse [heads, queries], takes the block's. Threads of
-// one head are neighbours in a block of threads, which writes lse when all of it have read it.
+// The softmax of the keys seen before, out [queries, heads, size] and lse [heads, queries], takes the block's. Threads
+// of one head are neighbours in a block of threads, which writes lse when all of it have read it.
 struct LsePlaces {
   i64 head, block_head;
 };
