@@ -10,8 +10,10 @@
 #include <random>
 #include <thread>
 
+#include "base/error_text.h"
 #include "comm/ranks.h"
 #include "orthant/base/error.h"
+#include "orthant/comm/identity.h"
 
 namespace orthant::comm {
 namespace checked_test {
@@ -30,6 +32,25 @@ struct Trial {
   std::vector<std::string> errors;
   double seconds = 0;
 };
+
+// Of a device whose calls return before they have run.
+TEST(CheckedStreams, AreRefusedBeyondThoseThatTheDeviceKeepsApart) {
+  auto store = make_process_store();
+  const auto watch = std::make_shared<CallWatch>(std::make_shared<NoticedFailure>(), nullptr);
+  std::vector<int> queues;
+  for (int i = 0; i < CallWatch::kMostQueues; ++i) {
+    queues.push_back(watch->add_queue({.name = "pp", .ranks = {0}}, std::nullopt, [] {}));
+  }
+  const auto checked = make_checked_transport(make_identity_transport(1), {"tp", {0}, 0, 1, watch}, store,
+                                              std::make_shared<Board>(store, 0, 1));
+  const auto error = error_text<ConfigError>([&] {
+    checked->start({.op = Op::all_reduce, .outputs = {at::empty({2}, at::TensorOptions().device(at::kMeta))}})->wait();
+  });
+  EXPECT_NE(error.find("group tp of ranks [0] needs one more stream of the device than the 32"), std::string::npos)
+      << error;
+  EXPECT_NE(error.find("--check-collectives"), std::string::npos) << error;
+  for (const int queue : queues) EXPECT_TRUE(watch->remove_queue(queue));
+}
 
 class Checked : public testing::TestWithParam<BackendKind> {
  protected:

@@ -236,6 +236,16 @@ TEST(RecordedSteps, DoInEachPlayWhatStandsBetweenTheirPieces) {
   EXPECT_EQ(done, expected);
 }
 
+TEST(RecordedSteps, RefuseCutsOnceTheyAreNotRecorded) {
+  Counts counts;
+  counts.breaks = true;
+  RecordedSteps steps(at::kCPU, std::make_unique<AgainRecorder>(counts), [](const std::string& /*why*/) {});
+  for (int step = 0; step < 3; ++step) doubled(steps, 3, step);
+  ASSERT_FALSE(steps.records());
+  const auto text = error_text<InternalError>([&] { steps.cut([] {}); });
+  EXPECT_NE(text.find("whose recording has failed"), std::string::npos) << text;
+}
+
 TEST(StepRecorder, SaysWhichExchangesCannotBeRecorded) {
   TrainerOptions options;
   options.record_steps = RecordSteps::on;
@@ -309,6 +319,16 @@ TEST(StepRecorder, ExpertsNeedTheHostWhereNoKernelAddsTheirGradients) {
 TEST(StepLanes, FitWhileHalfOfTheDeviceIsFree) {
   EXPECT_TRUE(lanes_fit(70, 140));
   EXPECT_FALSE(lanes_fit(71, 140));
+}
+
+// The largest branch counts, as its ids lie in the largest microbatch.
+TEST(StepLanes, CountTheTokensOfTheLargestBranch) {
+  auto inputs = inputs_of(100, 1);
+  EXPECT_EQ(most_tokens(inputs), 100);  // features are no tokens
+  inputs.microbatches[0].fields["ids"] = at::zeros({100, 7}, at::kLong);
+  inputs.microbatches.push_back({.fields = {{"other_ids", at::zeros({50, 16}, at::kInt)}}});
+  EXPECT_EQ(most_tokens(inputs), 800);
+  EXPECT_EQ(most_tokens({}), 0);
 }
 
 TEST(StepInputs, ShapesTellRowsFieldsAndPlacesApart) {

@@ -126,6 +126,7 @@ std::uint64_t weights_after_steps(const char* model, std::vector<std::string> se
                                    "train.cuda_graph=" + graph});
   auto config = config_of(model, settings);
   config.trainer.side_by_side = side_by_side;
+  config.trainer.lanes_from_tokens = 0;
   const auto data = make_run_data(config);
   const auto trainer = make_trainer(config);
   const auto loader = make_loader(config, data, 0);

@@ -22,18 +22,18 @@ double seconds_since(CallWatch::Chronometer::time_point begin) {
 std::shared_future<void> end_all(const std::vector<std::function<void()>>& ends) {
   struct Open {
     std::atomic<std::size_t> count;
-    std::promise<void> none;
+    std::promise<void> all_ended;
   };
   auto open = std::make_shared<Open>();
   open->count = ends.size();
-  auto ended = open->none.get_future().share();
+  auto ended = open->all_ended.get_future().share();
   for (const auto& end : ends) {
     std::thread([end, open] {
       try {
         end();
       } catch (const std::exception&) {  // it has ended, or never will
       }
-      if (--open->count == 0) open->none.set_value();
+      if (--open->count == 0) open->all_ended.set_value();
     }).detach();
   }
   return ended;
@@ -63,9 +63,11 @@ int CallWatch::add_queue(ChannelMembers members, std::optional<Store> store, std
   if (queues_.size() == kMostQueues) {
     throw ConfigError(
         fmt::format("group {} of ranks [{}] needs one more stream of the device than the {} that do not hold one "
-                    "another up: over NCCL each group, and each direction of a pair of ranks, has one",
+                    "another up: over NCCL each group, and each direction of a pair of ranks, has one, and "
+                    "--check-collectives asks for one more each",
                     members.name, fmt::join(members.ranks, ", "), kMostQueues),
-        {.remedy = "use --backend gloo, or smaller degrees of pp and cp", .rank = members.own_rank()});
+        {.remedy = "use --backend gloo, or smaller degrees of pp and cp, or leave --check-collectives out",
+         .rank = members.own_rank()});
   }
   queues_[next_queue_] = {std::move(members), std::move(store), std::move(end), {}};
   return next_queue_++;

@@ -24,7 +24,9 @@
 // and tag), so order is kept, and nothing else waits for it: a program that is correct without checks is correct with
 // them. On a device a task has a stream of its own, one for each line: it goes on behind what the caller had put on its
 // stream when it made the call, and the caller's stream waits for it where the call is waited for, not before. Else a
-// receive whose turn has come would hold up what this rank sends after it.
+// receive whose turn has come would hold up what this rank sends after it. A device keeps as many streams apart as
+// CallWatch has queues, and c10 hands out as many before it hands out the first again: where calls wait on the device
+// (NCCL), lines' streams are among these queues, and one more is refused.
 //
 // A thread that has waited for a third of a second says so on the board, with the ranks it misses. The task it waits
 // for then looks for ranks that left (they will never make the call) and for ranks that can only wait for each other:
@@ -115,6 +117,9 @@ class CheckedTransport : public Transport {
   ~CheckedTransport() override {
     stopping_ = true;
     for (auto& thread : threads_) thread.join();
+    for (const auto& [name, line] : lines_) {
+      if (line.queue >= 0) channel_.watch->remove_queue(line.queue);
+    }
   }
 
   std::unique_ptr<Pending> start(const Call& call) override {
@@ -153,14 +158,19 @@ class CheckedTransport : public Transport {
   struct Line {
     std::shared_future<void> newest;
     std::optional<c10::Stream> stream = {};  // on a device
+    int queue = -1;                          // of the watch, for the stream
   };
 
-  // Null on the host.
-  static std::shared_ptr<TaskStream> task_stream(const Call& call, Line& line) {
+  // Null on the host. ConfigError for a stream more than the device keeps apart.
+  std::shared_ptr<TaskStream> task_stream(const Call& call, Line& line) {
     const auto& any = call.outputs.empty() ? call.inputs : call.outputs;
     if (any.empty() || any.front().device().is_cpu()) return nullptr;
     const auto device = any.front().device();
     if (!line.stream) {
+      if (channel_.watch && line.queue < 0) {
+        const ChannelMembers members{.name = channel_.name, .ranks = channel_.ranks, .index = channel_.index};
+        line.queue = channel_.watch->add_queue(members, std::nullopt, [] {});
+      }
       line.stream =
           c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device, /*isHighPriority=*/false);
     }

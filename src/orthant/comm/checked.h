@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "orthant/comm/board.h"
+#include "orthant/comm/call_watch.h"
 #include "orthant/comm/transport.h"
 
 namespace orthant::comm {
@@ -17,6 +18,9 @@ struct CheckedChannel {
   std::vector<int> ranks;  // global ranks of the members
   int index = 0;           // this rank's place among them
   double timeout_seconds = 0;
+  // Where calls run on a device after they have returned: each line's stream counts as one of its queues. Null where
+  // the host waits for each call.
+  std::shared_ptr<CallWatch> watch = nullptr;
 };
 
 std::unique_ptr<Transport> make_checked_transport(std::unique_ptr<Transport> inner, CheckedChannel channel, Store store,

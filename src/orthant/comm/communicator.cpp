@@ -229,7 +229,7 @@ std::unique_ptr<Transport> Communicator::make_transport(const std::string& chann
         {.remedy = "see whether one of these ranks died; raise --timeout when they are only slow", .rank = rank_});
   }
   if (options_.check) {
-    transport = make_checked_transport(std::move(transport), {channel, ranks, index, options_.timeout_seconds},
+    transport = make_checked_transport(std::move(transport), {channel, ranks, index, options_.timeout_seconds, watch_},
                                        store_->below(channel), board_);
   }
   return options_.wrap ? options_.wrap(std::move(transport), ranks, index) : std::move(transport);

@@ -36,7 +36,7 @@ void check_device(const Call& call, at::Device device) {
 }
 
 // What every play does with a call.
-struct Played {
+struct CutCall {
   Group group;
   Call call;
   Work work;
@@ -44,29 +44,29 @@ struct Played {
 
 class CutPending : public Pending {
  public:
-  CutPending(Cut cut, std::shared_ptr<Played> played) : cut_(std::move(cut)), played_(std::move(played)) {}
+  CutPending(Cut cut, std::shared_ptr<CutCall> call) : cut_(std::move(cut)), call_(std::move(call)) {}
 
-  // Never known while nothing runs: then a program keeps what travels until it waits.
+  // While a step is recorded nothing travels, so no call is over: the program keeps its tensors until wait().
   bool done() override { return false; }
 
   void wait() override {
-    cut_([played = played_] { played->work.wait(); });
+    cut_([call = call_] { call->work.wait(); });
   }
 
  private:
   Cut cut_;
-  std::shared_ptr<Played> played_;
+  std::shared_ptr<CutCall> call_;
 };
 
 }  // namespace
 
 std::unique_ptr<Pending> cut_at_call(const Cuts& cuts, const Group& group, const Call& call) {
   check_device(call, cuts.device);
-  auto played = std::make_shared<Played>(Played{group, call, {}});
-  played->call.inputs = places_of(call.inputs);
-  played->call.outputs = places_of(call.outputs);
-  cuts.cut([played] { played->work = played->group.start(played->call); });
-  return std::make_unique<CutPending>(cuts.cut, std::move(played));
+  auto made = std::make_shared<CutCall>(CutCall{group, call, {}});
+  made->call.inputs = places_of(call.inputs);
+  made->call.outputs = places_of(call.outputs);
+  cuts.cut([made] { made->work = made->group.start(made->call); });
+  return std::make_unique<CutPending>(cuts.cut, std::move(made));
 }
 
 }  // namespace orthant::comm

@@ -11,6 +11,7 @@
 
 namespace orthant::comm {
 
+struct Cuts;
 class GroupState;
 class Pending;
 
@@ -92,10 +93,13 @@ class Group {
   // Collective over the group.
   Work barrier(Site site = Site::current());
 
-  // Any of these, as a call says. Local.
+ private:
+  // Whose plays start the calls that were made while a step was recorded.
+  friend std::unique_ptr<Pending> cut_at_call(const Cuts& cuts, const Group& group, const Call& call);
+
+  // Starts the call that one of the functions above has put together.
   Work start(Call call);
 
- private:
   std::shared_ptr<GroupState> state_;
 };
 

@@ -5,7 +5,10 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <dlfcn.h>
+#include <fmt/format.h>
 
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -30,19 +33,29 @@ void quietly(const std::function<void()>& call) {
   }
 }
 
-// Between two calls of the host there may be nothing for the device.
-class EmptyIsWell : public c10::WarningHandler {
+// Between two cuts there may be nothing for the device, of which libtorch warns. Other warnings are passed on.
+class IgnoreEmptyGraph : public c10::WarningHandler {
  public:
-  void process(const c10::Warning& /*warning*/) override {}
+  void process(const c10::Warning& warning) override {
+    if (warning.msg().find("Graph is empty") == std::string::npos) others_->process(warning);
+  }
+
+ private:
+  c10::WarningHandler* others_ = c10::WarningUtils::get_warning_handler();
 };
 
 // Brings graphs to the device, so that no first play waits for it: a receive that was started before may be waiting for
 // a peer that does the same. libtorch has no function for it; where its runtime is not found, first plays do it.
 void bring_to_device(const std::vector<cudaGraphExec_t>& graphs, const c10::cuda::CUDAStream& stream) {
-  using Upload = int (*)(cudaGraphExec_t, cudaStream_t);
+  using Upload = cudaError_t (*)(cudaGraphExec_t, cudaStream_t);
   static const auto upload = reinterpret_cast<Upload>(dlsym(RTLD_DEFAULT, "cudaGraphUpload"));
   if (upload == nullptr) return;
-  for (const auto graph : graphs) upload(graph, stream.stream());
+  for (const auto graph : graphs) {
+    const auto result = upload(graph, stream.stream());
+    if (result == cudaSuccess) continue;
+    throw std::runtime_error(fmt::format("its {} graphs cannot be brought to the device: error {} of CUDA's runtime",
+                                         graphs.size(), static_cast<int>(result)));
+  }
   stream.synchronize();
 }
 
@@ -62,7 +75,11 @@ class CudaRecording : public DeviceRecording {
     try {
       begin_piece();
       work();
-      end_piece();
+      if (pieces_.size() == 1) {
+        end_piece();
+      } else {
+        end_piece_at_cut();
+      }
     } catch (...) {
       abandon();
       throw;
@@ -74,7 +91,7 @@ class CudaRecording : public DeviceRecording {
   }
 
   void cut(std::function<void()> between) {
-    end_piece();
+    end_piece_at_cut();
     pieces_.back()->between = std::move(between);
     begin_piece();
   }
@@ -93,10 +110,13 @@ class CudaRecording : public DeviceRecording {
     begun_ = true;
   }
 
-  void end_piece() {
-    EmptyIsWell handler;
+  void end_piece() { pieces_.back()->graph.capture_end(); }
+
+  // One of several.
+  void end_piece_at_cut() {
+    IgnoreEmptyGraph handler;
     const c10::WarningUtils::WarningHandlerGuard guard(&handler);
-    pieces_.back()->graph.capture_end();
+    end_piece();
   }
 
   // libtorch ends a recording before it tells its allocators, so that a broken one would leave them recording: no

@@ -83,6 +83,11 @@ RecordedSteps::Recorded* RecordedSteps::recorded_for(const StepInputs& inputs, c
   return nullptr;
 }
 
+void RecordedSteps::cut(std::function<void()> between) {
+  if (!recorder_) throw InternalError("a call of a step whose recording has failed is waited for");
+  recorder_->cut(std::move(between));
+}
+
 bool RecordedSteps::makes_room() {
   if (recordings_.size() < kMostShapes) return true;
   const auto idle = std::ranges::min_element(

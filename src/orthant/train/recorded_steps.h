@@ -49,8 +49,8 @@ class RecordedSteps {
   // `may_record`: whether this one may be recorded or played back.
   at::Tensor run(const StepInputs& inputs, const Work& work, bool may_record);
 
-  // For Work::make, while it is recorded: DeviceRecorder::cut().
-  void cut(std::function<void()> between) { recorder_->cut(std::move(between)); }
+  // For Work::make, while it is recorded: DeviceRecorder::cut(). InternalError where steps are not recorded any more.
+  void cut(std::function<void()> between);
 
   // What was recorded: for when the next step is not like the last.
   void forget();

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 
@@ -44,6 +45,17 @@ std::string shape_of(const StepInputs& inputs) {
   }
   add("told", inputs.told);
   return text;
+}
+
+std::int64_t most_tokens(const StepInputs& inputs) {
+  std::int64_t most = 0;
+  for (const auto& microbatch : inputs.microbatches) {
+    for (const auto& [name, field] : microbatch.fields) {
+      const bool is_ids = field.dim() == 2 && at::isIntegralType(field.scalar_type(), /*includeBool=*/true);
+      most = std::max(most, is_ids ? field.numel() : field.dim() > 0 ? field.size(0) : 0);
+    }
+  }
+  return most;
 }
 
 InputMemory::InputMemory(const StepInputs& inputs, at::Device device) : device_(device), held_(inputs) {

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,10 @@ struct StepInputs {
 
 // Equal for inputs whose tensors have the same names, shapes, dtypes and places in the global batch.
 std::string shape_of(const StepInputs& inputs);
+
+// Rows times length of the largest field of ids, [rows, sequence], of any microbatch; of fields without a sequence
+// rows alone.
+std::int64_t most_tokens(const StepInputs& inputs);
 
 class InputMemory {
  public:

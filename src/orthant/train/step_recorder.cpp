@@ -7,7 +7,6 @@
 
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
-#include "orthant/launch/environment.h"
 #include "orthant/layout/expert_view.h"
 #include "orthant/layout/local_parameter.h"
 #include "orthant/nn/scalar_type.h"
@@ -90,7 +89,6 @@ std::unique_ptr<Lanes> step_lanes(const TrainerOptions& options, const GraphSpec
                                   bool host_waits) {
   if (!options.trains || !options.side_by_side || !options.device.is_cuda() || mesh.world_size() > 1) return nullptr;
   if (!obstacle(options, graph, mesh, host_waits).empty()) return nullptr;
-  if (launch::int_variable(launch::process_environment(), "ORTHANT_SIDE_BY_SIDE") == 0) return nullptr;
   auto lanes = std::make_unique<Lanes>(graph, options.device);
   return lanes->count() > 1 ? std::move(lanes) : nullptr;
 }

@@ -29,8 +29,8 @@ bool cuts_at_exchanges(const Mesh& mesh);
 std::unique_ptr<Lanes> step_lanes(const TrainerOptions& options, const GraphSpec& graph, const Mesh& mesh,
                                   bool host_waits);
 
-// Whether a step that is not recorded may use them. Each stream has memory of its own, at most what the step takes on
-// one: so while torch's allocator holds at most half of the device.
+// Whether memory lets a step that is not recorded use them. Each stream has memory of its own, at most what the step
+// takes on one: so while torch's allocator holds at most half of the device.
 bool lanes_fit(std::int64_t reserved_bytes, std::int64_t device_bytes);
 
 // Why a step whose ranks exchange over `backend` is started kernel by kernel; empty: it can be recorded. `records`: of

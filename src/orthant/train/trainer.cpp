@@ -338,8 +338,9 @@ at::Tensor Trainer::record_pieces(const StepInputs& inputs) {
   }
 }
 
-bool Trainer::may_use_lanes() const {
-  return lanes_ && lanes_fit(reserved_memory_bytes(options_.device), device_bytes_);
+bool Trainer::may_use_lanes(const StepInputs& inputs) const {
+  return lanes_ && most_tokens(inputs) >= options_.lanes_from_tokens &&
+         lanes_fit(reserved_memory_bytes(options_.device), device_bytes_);
 }
 
 std::function<void(bool)> Trainer::counting_of_plays() {
@@ -433,7 +434,7 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
       .make =
           [this](const StepInputs& held, StepStart start) {
             if (start == StepStart::recorded) return record(held);
-            return run_and_update(held, /*lanes=*/start == StepStart::later && may_use_lanes());
+            return run_and_update(held, /*lanes=*/start == StepStart::later && may_use_lanes(held));
           },
       .before_play =
           [this] {
@@ -442,8 +443,10 @@ PendingStep Trainer::step(const Batch& batch, const RankReport& report) {
             if (links_) links_->finish();  // an evaluation's messages may be under way
           },
       .recorded = [this] { return counting_of_plays(); },
-      .agree = mesh_.world_size() == 1 ? std::function<bool(bool)>()
-                                       : [this](bool here) { return !control_group(options_).any(!here); }};
+      .agree = mesh_.world_size() == 1 ? std::function<bool(bool)>() : [this](bool here) {
+        if (!here) recorded_calls_ = nullptr;  // what holds calls keeps their groups from being closed
+        return !control_group(options_).any(!here);
+      }};
   const auto numbers = recorded_->run(inputs, work, may_record);
   ++steps_done_;
   const PendingStep pending(numbers, mesh_.world_size(), [peers = options_.communicator] {

@@ -145,7 +145,7 @@ class Trainer : public Checkpointed {
   at::Tensor run(const StepInputs& inputs, bool lanes = false);
   at::Tensor run_and_update(const StepInputs& inputs, bool lanes = false);
   // Of a step that is started kernel by kernel.
-  bool may_use_lanes() const;
+  bool may_use_lanes(const StepInputs& inputs) const;
   at::Tensor record(const StepInputs& inputs);
   at::Tensor record_pieces(const StepInputs& inputs);  // of several ranks that send messages
   // Whether the next step is one after which ranks are compared.
