@@ -29,10 +29,14 @@ LLAMA = {"kind": "llama", "preset": "llama-tiny", **SIZES, "num_key_value_heads"
 KERNELS = {"hidden_size": 128, "num_hidden_layers": 2, "intermediate_size": 256, "vocab_size": 128}
 HALF = {**LLAMA, **KERNELS}
 MIXTURE = {"kind": "mixtral", "preset": "mixtral-tiny", **SIZES, **KERNELS, "num_key_value_heads": 2, "num_local_experts": 4, "num_experts_per_tok": 2}
+WHOLE = {**HALF, "attention_dropout": 0.0, "max_position_embeddings": 2048}
 CONFIGS = {
     "llama": {"model": LLAMA, "data": TEXT},
     "llama tied": {"model": {**LLAMA, "tie_word_embeddings": True}, "data": TEXT},
     "llama of kernels": {"model": HALF, "data": {**TEXT, "sequence_length": 32}},
+    # Attention over cp by our kernels, and by cuDNN: blocks of 2^18 pairs and more.
+    "llama of blocks": {"model": WHOLE, "data": {**TEXT, "sequence_length": 500}},
+    "llama of long blocks": {"model": WHOLE, "data": {**TEXT, "sequence_length": 2048}},
     "mixtral of kernels": {"model": MIXTURE, "data": {**TEXT, "sequence_length": 32}},
     "trimodal": {"model": {"kind": "trimodal", "preset": "trimodal-tiny", "primary": BERT, "secondary": {**BERT, "num_hidden_layers": 3}},
                  "data": {"kind": "random", "sequence_length": 11, "secondary_length": 7}},
@@ -91,6 +95,8 @@ def rows_of_context():
     for way in ("ring", "all_to_all", "gather"):
         yield Row("llama", "cp=2", f"parallel.context={way}", steps=2, quick=True)
         yield Row("llama of kernels", "cp=2", f"parallel.context={way}", dtype="bfloat16", steps=2)
+        yield Row("llama of blocks", "cp=2", f"parallel.context={way}", dtype="bfloat16", steps=2)
+        yield Row("llama of long blocks", "cp=2", f"parallel.context={way}", dtype="bfloat16", steps=2)
         yield Row("llama", "cp=4", f"parallel.context={way}", steps=1)
     yield Row("llama", "cp=2", "parallel.context=ring", canary="cp", steps=1, quick=True)
     yield Row("llama", "cp=2,tp=2", "parallel.context=ring", steps=1)
