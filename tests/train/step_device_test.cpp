@@ -218,7 +218,7 @@ TEST(StepOnACard, WithoutPaddingHasTheSameBitsRecordedAndNot) {
     *played = trainer->recorded_steps().num_played();
     return trainer->weights_hash();
   };
-  const auto launches = [] { return cuda::KernelLibrary::of_process().num_launches("attention_delta"); };
+  const auto launches = [] { return cuda::KernelLibrary::of_process().num_launches("attention_forward"); };
   std::size_t played = 0, never = 0;
   const auto hash = weights("on", &played);
   const auto before = launches();
