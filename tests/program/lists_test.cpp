@@ -39,6 +39,21 @@ TEST(Lists, ALlamaLayerKeeps) {
   EXPECT_EQ(kept(test::llama(), {}, kFull), Lines{"hidden"});
 }
 
+// Layers with experts make outputs of norms again, dense ones of the same model keep them. The gradients of weights
+// that read them wait for neither parameters nor exchanges.
+TEST(Lists, ALayerWithExpertsMakesNormsAgain) {
+  const GraphSpec mixture = llama_spec(test::small_mixture(), test::small_work());
+  const Program program = test::program_of(mixture, "layers.1");
+  const Lines held = test::names(program, program.kept);
+  EXPECT_TRUE(std::ranges::none_of(held, [](const auto& name) { return name.starts_with("normed"); }))
+      << testing::PrintToString(held);
+  EXPECT_EQ(test::lines(program, program.both, "rms_norm").size(), 2U);
+  EXPECT_EQ(test::lines(program, program.input_part, "rms_norm").size(), 2U);
+  EXPECT_EQ(test::lines(program, program.weight_part, "rms_norm").size(), 0U);
+  const Lines dense = kept(mixture, {});
+  EXPECT_EQ(std::ranges::count_if(dense, [](const auto& name) { return name.starts_with("normed"); }), 2);
+}
+
 TEST(Lists, UnderSequenceParallelismItKeepsGatheredInputsOrOwnOnes) {
   EXPECT_EQ(kept(test::llama(), test::kSp), (Lines{"hidden", "statistics", "turned", "attended", "lse", "bits", "sum",
                                                    "statistics2", "product3", "normed.all", "normed2.all"}));

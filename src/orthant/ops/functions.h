@@ -10,8 +10,8 @@
 
 namespace orthant::ops {
 
-// x * rsqrt(mean(x^2) + eps) * weight, per token.
-Value rms_norm(Recorder& r, Value x, const std::string& weight, double eps);
+// x * rsqrt(mean(x^2) + eps) * weight, per token. `remade`: backward makes it again, whatever else it keeps.
+Value rms_norm(Recorder& r, Value x, const std::string& weight, double eps, bool remade = false);
 // (x - mean) * rsqrt(variance + eps) * weight + bias.
 Value layer_norm(Recorder& r, Value x, const std::string& weight, const std::string& bias, double eps);
 

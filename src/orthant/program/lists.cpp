@@ -59,7 +59,9 @@ class Makers {
  private:
   // Differentiating makes operations of its own.
   static bool decides(const Operation& maker) { return !is_exchange(maker) && op_rule(maker.name).decides; }
+  // By the options, or where it was recorded.
   bool is_named(const Operation& maker) const {
+    if (maker.attributes.flag("remade")) return true;
     const auto& names = options_.remake.operations;
     if (std::ranges::find(names, maker.name) != names.end()) return true;
     return maker.name == "activation" && std::ranges::find(names, maker.attributes.text("kind")) != names.end();

@@ -66,12 +66,13 @@ Body layer_body(const LlamaConfig& config, const DecoderGraph& graph, bool has_e
   const auto bias = [](bool has, const char* name) { return has ? std::string(name) : std::string(); };
   const bool biased = config.attention_bias;
   const double eps = config.rms_norm_eps;
+  const bool remade = has_experts;  // beside products of experts it costs nothing to make norms again
 
   const Value x = r.tokens("hidden", config.hidden_size);
   const Value mask = graph.mask(r);
   const Value documents = graph.documents(r);
   const Value labels = has_experts && graph.use().loss ? r.field("labels", Sym::tokens, Number::index) : Value{};
-  const Value qkv = ops::linear(r, ops::rms_norm(r, x, "norm1.weight", eps),
+  const Value qkv = ops::linear(r, ops::rms_norm(r, x, "norm1.weight", eps, remade),
                                 {.weight = "qkv",
                                  .bias = bias(biased, "qkv_bias"),
                                  .out = (heads.heads + 2 * heads.kv_heads) * d,
@@ -96,7 +97,7 @@ Body layer_body(const LlamaConfig& config, const DecoderGraph& graph, bool has_e
                                              .bias = bias(config.output_bias(), "attention.wo.bias"),
                                              .out = config.hidden_size}),
                                 x);
-  const Value normed2 = ops::rms_norm(r, middle, "norm2.weight", eps);
+  const Value normed2 = ops::rms_norm(r, middle, "norm2.weight", eps, remade);
   const ops::RoutedTokens made =
       has_experts ? experts(r, config, graph, normed2, labels) : ops::RoutedTokens{mlp(r, config, normed2), {}};
   r.output(ops::add(r, made.y, middle));
@@ -107,7 +108,7 @@ Body layer_body(const LlamaConfig& config, const DecoderGraph& graph, bool has_e
 Body head_body(const LlamaConfig& config) {
   Recorder r;
   const Value x = r.tokens("hidden", config.hidden_size);
-  const Value normed = ops::rms_norm(r, x, "norm.weight", config.rms_norm_eps);
+  const Value normed = ops::rms_norm(r, x, "norm.weight", config.rms_norm_eps, config.experts.count > 0);
   r.output(ops::linear(r, normed, {.weight = "weight", .out = config.vocab_size}));
   return r.finish();
 }

@@ -5,12 +5,13 @@ namespace orthant {
 namespace {
 
 // `numbers`: statistics per token.
-Value record_norm(Recorder& r, const char* name, Value x, std::vector<int> parameters, double eps,
-                  std::int64_t numbers) {
+Value record_norm(Recorder& r, const char* name, Value x, std::vector<int> parameters, double eps, std::int64_t numbers,
+                  bool remade = false) {
   const int y = r.value("normed", r.dims(x));
   const int statistics = r.value("statistics", {r.dims(x)[0], {Sym::one, numbers}}, Number::statistic);
   Operation operation{.name = name, .in = {x.id}, .out = {y, statistics}, .parameters = std::move(parameters)};
   operation.attributes.set("eps", eps);
+  if (remade) operation.attributes.set("remade", 1);
   r.add(std::move(operation));
   return {y};
 }
@@ -57,8 +58,8 @@ std::vector<OpRule> norm_rules() {
            .remade_by_name = true}};
 }
 
-Value ops::rms_norm(Recorder& r, Value x, const std::string& weight, double eps) {
-  return record_norm(r, "rms_norm", x, {r.parameter(weight)}, eps, 1);
+Value ops::rms_norm(Recorder& r, Value x, const std::string& weight, double eps, bool remade) {
+  return record_norm(r, "rms_norm", x, {r.parameter(weight)}, eps, 1, remade);
 }
 
 Value ops::layer_norm(Recorder& r, Value x, const std::string& weight, const std::string& bias, double eps) {
