@@ -32,12 +32,14 @@ class AgainRecorder : public DeviceRecorder {
   std::unique_ptr<DeviceRecording> record(const std::function<void()>& work) override {
     return std::make_unique<Again>(work);
   }
+  void cut(std::function<void()> /*between*/) override { throw std::logic_error("nothing is recorded in pieces"); }
 };
 class NoRecorder : public DeviceRecorder {
  public:
   std::unique_ptr<DeviceRecording> record(const std::function<void()>& /*work*/) override {
     throw std::runtime_error("nothing is recorded");
   }
+  void cut(std::function<void()> /*between*/) override {}
 };
 
 GenerationOptions options_of(bool records) {

@@ -8,6 +8,20 @@ typedef long long i64;
 
 #define DEVICE __device__ __forceinline__
 
+// A kernel that is started early (LaunchShape) begins when all blocks of the one before came to let_next_begin() or
+// ended, and waits until all before it is done and to be seen: it writes nothing before that, and reads only what none
+// of them writes.
+DEVICE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 DEVICE u32 pack_bfloat16(float low, float high) {
   u32 packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));

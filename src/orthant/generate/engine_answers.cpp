@@ -92,12 +92,12 @@ void Engine::Answers::submit(GenerationRequest request, std::shared_ptr<TokenSin
   wake_.notify_all();
 }
 
-void Engine::Answers::hold() {
+void Engine::Answers::hold_requests() {
   const std::scoped_lock lock(mutex_);
   ++held_;
 }
 
-void Engine::Answers::release() {
+void Engine::Answers::release_requests() {
   {
     const std::scoped_lock lock(mutex_);
     --held_;

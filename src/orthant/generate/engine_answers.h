@@ -23,8 +23,8 @@ class Engine::Answers final : public Generator {
   ~Answers() override;
 
   void submit(GenerationRequest request, std::shared_ptr<TokenSink> sink) override;
-  void hold() override;
-  void release() override;
+  void hold_requests() override;
+  void release_requests() override;
   void cancel(std::uint64_t id) override;
   GeneratorLoad load() const override;
   std::int64_t most_tokens() const override { return ranks_.most_tokens(); }

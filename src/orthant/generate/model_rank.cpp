@@ -16,6 +16,7 @@
 #include "orthant/ops/attention/cached_attention_device.h"
 #include "orthant/ops/linear/few_rows_device.h"
 #include "orthant/train/device_setup.h"
+#include "orthant/train/step_recorder.h"
 
 namespace orthant {
 namespace {
@@ -90,12 +91,11 @@ nn::device::Variants ModelRank::variants() const {
   return all;
 }
 
-// Steps with exchanges between ranks, and those of experts, who are counted on the host, run as they are.
+// Steps with exchanges between ranks, and those whose experts are counted on the host, run as they are.
 std::unique_ptr<DeviceRecorder> ModelRank::recorder() const {
   const Mesh& mesh = options_.mesh;
   const bool exchanges = mesh.world_size() > mesh.degree(Axis::dp) || mesh.degree(Axis::ep) > 1;
-  const bool counts = std::ranges::any_of(graph().units, [](const UnitSpec& unit) { return unit.num_experts() > 0; });
-  if (form_.shared_heads == 0 || exchanges || counts) return nullptr;
+  if (form_.shared_heads == 0 || exchanges || !experts_obstacle(options_.dtype, graph(), mesh).empty()) return nullptr;
   if (options_.make_recorder) return options_.make_recorder();
   return options_.device.is_cuda() ? make_device_recorder(options_.device) : nullptr;
 }
@@ -123,8 +123,8 @@ void ModelRank::make_cache(std::int64_t blocks, std::int64_t most_positions) {
 // rank has none.
 at::Tensor ModelRank::logits_of(StepTensors tensors) {
   const auto step = std::make_shared<const StepTensors>(std::move(tensors));
-  const RecordedSteps::Work work{.make = [this, step](const StepInputs& held, bool recorded) {
-    const nn::CachedStep cached = step->cached(held, form_, recorded);
+  const RecordedSteps::Work work{.make = [this, step](const StepInputs& held, StepStart start) {
+    const nn::CachedStep cached = step->cached(held, form_, start == StepStart::recorded);
     const StepFacts facts{
         .step = step_, .cached = &cached, .keys = &keys_, .activity = &launch::Activity::of_process()};
     const auto values =

@@ -38,8 +38,8 @@ class Waiting {
 // While one lives, questions wait for the others.
 class Held {
  public:
-  explicit Held(Generator& generator) : generator_(generator) { generator_.hold(); }
-  ~Held() { generator_.release(); }
+  explicit Held(Generator& generator) : generator_(generator) { generator_.hold_requests(); }
+  ~Held() { generator_.release_requests(); }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 

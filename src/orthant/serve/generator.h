@@ -63,8 +63,8 @@ class Generator {
   // not know, or leaves no room for an answer; then the sink is never called. Any thread; returns at once.
   virtual void submit(GenerationRequest request, std::shared_ptr<TokenSink> sink) = 0;
   // Requests that are submitted between the two begin together, at the end. Any thread.
-  virtual void hold() {}
-  virtual void release() {}
+  virtual void hold_requests() {}
+  virtual void release_requests() {}
   // The request's place in the cache is free at once. No request of that id: nothing happens. Any thread.
   virtual void cancel(std::uint64_t id) = 0;
   // Any thread.

@@ -123,9 +123,11 @@ void prepare_kernels(at::Device device, const std::function<void(const std::stri
                      const GraphSpec& graph, const nn::device::Variants& more) {
   permit_tf32(false);
   const c10::DeviceGuard guard(device);
+  auto& library = open_kernels(device, say);
   auto variants = variants_of(graph, dtype);
   variants.insert(variants.end(), more.begin(), more.end());
-  open_kernels(device, say).prepare(variants);
+  library.prepare(variants);
+  if (has_experts(graph) && library.available()) library.prepare(nn::device::expert_variants(dtype));
 }
 
 at::Tensor to_device(const at::Tensor& x, at::Device device) {

@@ -67,6 +67,8 @@ DEVICE void file_token(const Cached& c, i64 token, int position, i64 block, int 
 
 // Of every new token: one to a block.
 extern "C" __global__ void __launch_bounds__(128, 8) file_keys(Cached c, const i64* sequence_of, const i64* positions) {
+  await_previous();
+  let_next_begin();
   const i64 token = blockIdx.x, sequence = sequence_of[token];
   const int position = (int)positions[token];
   if (c.sequences[3 * sequence + 2] < 0) return;
@@ -84,6 +86,10 @@ DEVICE u32 written(u32 both, int first, int end) {
 }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, HEAD > 64 || SHARED ? 1 : 2) attend(Cached c) {
+#if !SHARED
+  await_previous();
+  let_next_begin();
+#endif
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, row = lane >> 2, quarter = lane & 3;
   const int tile = SHARED ? blockIdx.x : blockIdx.x * WARPS + warp;
   if (tile >= c.num_tiles) return;
@@ -96,6 +102,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, HEAD > 64 || SHARED ? 1
   const int lowest = past + first_row / group;
   const int end = past < 0 ? 0 : past + min(first_row + TILE - 1, rows - 1) / group + 1;  // of what any row sees
   int from = c.window > 0 ? max(lowest - c.window + 1, 0) : 0, to = end;
+#if SHARED
+  await_previous();  // no kernel of a step writes its lists
+  let_next_begin();
+#endif
   if (SHARED) {
     const int chunk = blockIdx.z * CHUNK;
     from = max(from, chunk);
@@ -277,6 +287,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, HEAD > 64 || SHARED ? 1
 #if SHARED
 // What the chunks of a tile left, one after the other.
 extern "C" __global__ void __launch_bounds__(256) join_chunks(Cached c) {
+  await_previous();
+  let_next_begin();
   const int tile = blockIdx.x, kv = blockIdx.y, group = c.heads / c.kv_heads;
   const i64 sequence = c.tiles[2 * tile];
   const int first_row = (int)c.tiles[2 * tile + 1];

@@ -105,7 +105,10 @@ at::Tensor cached_attention(const at::Tensor& qkv, const AttentionOptions& optio
   const bool files = single == tiles && lists.sequences.size(0) == tiles;
   if (!files && qkv.size(0) > 0) {
     start("file_keys", 0,
-          {.blocks = static_cast<std::uint32_t>(qkv.size(0)), .threads = kFilingThreads, .stream = stream(qkv)},
+          {.blocks = static_cast<std::uint32_t>(qkv.size(0)),
+           .threads = kFilingThreads,
+           .stream = stream(qkv),
+           .early = true},
           arguments, static_cast<const std::int64_t*>(data<std::int64_t>(lists.sequence_of)),
           static_cast<const std::int64_t*>(data<std::int64_t>(lists.positions)));
   }
@@ -122,14 +125,16 @@ at::Tensor cached_attention(const at::Tensor& qkv, const AttentionOptions& optio
                                   .blocks_z = static_cast<std::uint32_t>(lists.chunks),
                                   .threads = kThreads,
                                   .shared_bytes = kWarps * static_cast<std::uint32_t>(kTileRows * (head + 2) * 4),
-                                  .stream = stream(qkv)};
+                                  .stream = stream(qkv),
+                                  .early = true};
     start("attend", 1, shape, arguments);
     if (lists.chunks > 1) {
       start("join_chunks", 1,
             {.blocks = static_cast<std::uint32_t>(single),
              .blocks_y = kv_heads,
              .threads = kThreads,
-             .stream = stream(qkv)},
+             .stream = stream(qkv),
+             .early = true},
             arguments);
     }
   }
@@ -140,7 +145,8 @@ at::Tensor cached_attention(const at::Tensor& qkv, const AttentionOptions& optio
           {.blocks = static_cast<std::uint32_t>((tiles - single + kWarps - 1) / kWarps),
            .blocks_y = kv_heads,
            .threads = kThreads,
-           .stream = stream(qkv)},
+           .stream = stream(qkv),
+           .early = true},
           arguments);
   }
   return out;

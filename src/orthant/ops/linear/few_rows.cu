@@ -112,6 +112,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) few_rows(FewRows pro
   Loaded now[AT_ONCE];
 #pragma unroll
   for (int i = 0; i < AT_ONCE; ++i) load_weights(now[i], warp + i * WARPS);
+  await_previous();  // no kernel of a step writes weights
+  let_next_begin();
 #pragma unroll 1
   for (int step = warp; step < steps; step += AT_ONCE * WARPS) {
     Loaded next[AT_ONCE];

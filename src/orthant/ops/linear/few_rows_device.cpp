@@ -90,7 +90,10 @@ at::Tensor few_rows(const FewRowsProduct& product) {
                                    .eps = static_cast<float>(product.eps)};
   cuda::kernel(kFewRows, "few_rows",
                {element(x), eights(rows), of_block, product.norm_weight.defined() ? 1 : 0, product.gated ? 1 : 0})(
-      {.blocks = static_cast<std::uint32_t>((outputs + width - 1) / width), .threads = kThreads, .stream = stream(x)},
+      {.blocks = static_cast<std::uint32_t>((outputs + width - 1) / width),
+       .threads = kThreads,
+       .stream = stream(x),
+       .early = true},
       arguments);
   return y;
 }
