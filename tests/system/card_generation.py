@@ -1,6 +1,7 @@
 """Stages of the card campaign that generate: tokens a second beside transformers, and the tokens themselves beside the CPU's."""
 import json
 import random
+import sys
 
 from card_stage import stage
 
@@ -19,7 +20,7 @@ def random_llama(c, name, model=None):
         with open(c.path(f"{name}.json"), "w") as f:
             json.dump({"model": model}, f)
         words = ["--config", c.path(f"{name}.json")]
-    done = c.run_program("python3", c.config("bench", "random_llama.py"), folder, *words)
+    done = c.run_program(sys.executable, c.config("bench", "random_llama.py"), folder, *words)
     if done.returncode != 0:
         raise RuntimeError(f"bench/random_llama.py: {done.stderr[-1000:]}")
     return folder
