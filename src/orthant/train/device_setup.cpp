@@ -127,7 +127,7 @@ void prepare_kernels(at::Device device, const std::function<void(const std::stri
   auto variants = variants_of(graph, dtype);
   variants.insert(variants.end(), more.begin(), more.end());
   library.prepare(variants);
-  if (has_experts(graph) && library.available()) library.prepare(nn::device::expert_variants(dtype));
+  if (routes_tokens(graph) && library.available()) library.prepare(nn::device::expert_variants(dtype));
 }
 
 at::Tensor to_device(const at::Tensor& x, at::Device device) {
