@@ -95,7 +95,8 @@ nn::device::Variants ModelRank::variants() const {
 std::unique_ptr<DeviceRecorder> ModelRank::recorder() const {
   const Mesh& mesh = options_.mesh;
   const bool exchanges = mesh.world_size() > mesh.degree(Axis::dp) || mesh.degree(Axis::ep) > 1;
-  if (form_.shared_heads == 0 || exchanges || !experts_obstacle(options_.dtype, graph(), mesh).empty()) return nullptr;
+  const Precision precision{options_.dtype, options_.dtype, options_.dtype};
+  if (form_.shared_heads == 0 || exchanges || !experts_obstacle(precision, graph(), mesh).empty()) return nullptr;
   if (options_.make_recorder) return options_.make_recorder();
   return options_.device.is_cuda() ? make_device_recorder(options_.device) : nullptr;
 }
