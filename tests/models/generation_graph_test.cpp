@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "mesh/thrown_error.h"
 #include "orthant/models/presets.h"
 #include "orthant/models/work_size.h"
+#include "orthant/ops/rule.h"
 #include "orthant/program/print.h"
 #include "orthant/program/program.h"
 
@@ -37,6 +40,28 @@ TEST(GenerationGraph, KnowsTheHeadsThatARankKeeps) {
   EXPECT_EQ(common_window(whole), 0);
   EXPECT_EQ(common_window({{}, {2, 8, 5}, {2, 8, 7}}), 7);
   EXPECT_EQ(common_window({{2, 8, 5}, {2, 8, 0}}), 0) << "one of them meets everything";
+}
+
+TEST(GenerationGraph, NormsAndGatesArePartsOfProducts) {
+  const auto graph = generation_graph(preset_config(*find_family("llama"), "llama-tiny"), kOne);
+  const auto unit = std::ranges::find(graph.units, "layers.0", &UnitSpec::name);
+  ASSERT_NE(unit, graph.units.end());
+  const Program layer = compile_unit(graph, *unit, {.training = false});
+  std::vector<std::string> names;
+  for (const auto& operation : layer.forward) names.push_back(operation.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"project", "rotary_attention", "project", "project", "project"}));
+  const auto& into_heads = layer.forward[0];
+  const auto& into_mlp = layer.forward[3];
+  for (const auto* product : {&into_heads, &into_mlp}) {
+    ASSERT_EQ(product->parameters.size(), 3U);
+    EXPECT_EQ(product->attributes.number(kNormEps), 1e-5);
+  }
+  EXPECT_FALSE(into_heads.attributes.flag(kGated));
+  EXPECT_TRUE(into_mlp.attributes.flag(kGated));
+  GraphSpec training = graph;
+  training.cached = false;
+  const Program apart = compile_unit(training, *unit, {.training = false});
+  for (const auto& operation : apart.forward) EXPECT_FALSE(operation.attributes.flag(kGenerates));
 }
 
 TEST(GenerationGraph, RefusesModelsWithoutANextToken) {

@@ -25,6 +25,7 @@ TEST(StepOrder, TravelsAsNumbers) {
   EXPECT_EQ(order_of(numbers), order);
   EXPECT_THROW(order_of(std::span(numbers).first(numbers.size() - 1)), InternalError);
   EXPECT_TRUE(order_of(to_numbers({.last = true})).last);
+  EXPECT_TRUE(order_of(to_numbers({.joins = true})).joins);
 }
 
 TEST(StepOrder, TokensComeBackWithTheirLogProbabilities) {

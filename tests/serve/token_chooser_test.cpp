@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "orthant/base/error.h"
@@ -80,6 +82,35 @@ TEST(TokenChooser, TellsLogProbabilitiesOfTheModel) {
   ASSERT_EQ(made.most.size(), 2U);
   EXPECT_EQ(made.most[1].token, 2);
   EXPECT_NEAR(made.most[1].logprob, std::log(0.3), 1e-12);
+}
+
+TEST(TokenChooser, ChoosesTheSameTokenAmongTheMostProbableOnes) {
+  Logits logits;
+  for (int i = 0; i < 200; ++i) logits.push_back(std::sin(static_cast<double>(i * i)) * 3);
+  double all = 0;
+  const auto highest = std::ranges::max(logits);
+  for (const double logit : logits) all += std::exp((logit - highest) / 0.8);
+  const auto best_of = [&](std::size_t count) {
+    std::vector<TokenScore> best;
+    for (std::size_t i = 0; i < logits.size(); ++i) best.push_back({static_cast<std::int64_t>(i), logits[i]});
+    std::ranges::sort(best, [](const TokenScore& a, const TokenScore& b) { return a.score > b.score; });
+    best.resize(count);
+    return best;
+  };
+  for (int place = 0; place < 300; ++place) {
+    for (const SamplingParams& params : {SamplingParams{.temperature = 0.8, .top_k = 9, .seed = 3},
+                                         SamplingParams{.temperature = 0.8, .top_k = 9, .top_p = 0.6, .min_p = 0.2},
+                                         SamplingParams{.temperature = 0.8, .top_p = 0.4, .seed = 5}}) {
+      TokenChooser chooser(params);
+      const auto wanted = chooser.choose(std::span<const double>(logits), place).token;
+      const bool some = params.top_k == 0;
+      EXPECT_EQ(
+          TokenChooser::choose_among(best_of(some ? 150 : 9), params, place, some ? std::optional(all) : std::nullopt),
+          wanted);
+    }
+  }
+  EXPECT_EQ(TokenChooser::choose_among(best_of(5), {.temperature = 0.8, .top_p = 0.99}, 0, all), std::nullopt)
+      << "five of them are not as probable";
 }
 
 TEST(TokenChooser, RefusesLogitsThatAreNoNumbers) {

@@ -25,14 +25,15 @@ import sys
 import threading
 import time
 
+import card_generation
 import card_numbers
 import card_ranks
 import card_speed
 from card_stage import StageRun, stages_by_name
 from program import BUILD, ORTHANT, SOURCE
 
-MODULES = (card_numbers, card_ranks, card_speed)
-ORDER = ("machine", "compiled peers", "nccl operations", "nccl parity 2", "cp", "keep bits", "trimodal b8", "trimodal b32", "trimodal b32 s512", "gpt2", "llama", "kills",
+MODULES = (card_generation, card_numbers, card_ranks, card_speed)
+ORDER = ("machine", "compiled peers", "nccl operations", "nccl parity 2", "cp", "keep bits", "trimodal b8", "trimodal b32", "trimodal b32 s512", "gpt2", "llama", "generate", "generate numbers", "kills",
          "kernel tests", "graph bits", "step tests", "nccl parity 4", "bench kernels", "trimodal b256", "gaps", "overlap", "experts", "counters",
          "nccl parity 8", "nccl random", "nccl graph", "nccl hosts", "perplexity", "demo", "padding", "links", "restarts", "cp 4", "sanitizer",
          "calibration")

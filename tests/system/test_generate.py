@@ -28,6 +28,10 @@ WAYS = {"side by side": (), "alone": ("--max-batch", 1), "in chunks": ("--prefil
         "tp=2,pp=2": ("--mesh", "tp=2,pp=2"), "dp=2": ("--mesh", "dp=2"), "preempted": ("--cache-tokens", 176, "--prefill-chunk", 11)}
 
 
+# Experts over replicas, over ranks that share the layers, over both, and over stages.
+EXPERT_MESHES = ("dp=2,ep=2", "tp=2,ep=2", "dp=2,tp=2,ep=2", "pp=2,dp=2,ep=2")
+
+
 def write_prompts(path, prompts):
     with open(path, "w", encoding="utf-8") as file:
         file.writelines(json.dumps({"token_ids": prompt}) + "\n" for prompt in prompts)
@@ -68,6 +72,19 @@ class Greedy(Generation):
             found, facts = self.answers(folder, prompts, *EXACT, "--max-tokens", LONGEST, *words)
             self.assertEqual(found, expected, way)
             self.assertEqual(facts["preempted"] > 0, way == "preempted", way)
+
+    def test_experts_on_ranks_of_their_own_change_no_answer(self):
+        for family in ("mixtral", "qwen2_moe"):
+            configs = ((seed, random_decoder(family, seed).config) for seed in range(50))
+            seed = next(seed for seed, config in configs if getattr(config, "num_local_experts", getattr(config, "num_experts", 1)) >= 2)
+            folder = self.decoder(family, seed)
+            prompts = [prompt for prompt, _ in random_prompts(60, 5, seed)]
+            expected, _ = self.answers(folder, prompts, *EXACT, "--max-tokens", LONGEST)
+            for mesh in EXPERT_MESHES:
+                found, _ = self.answers(folder, prompts, *EXACT, "--max-tokens", LONGEST, "--prefill-chunk", 9, "--mesh", mesh)
+                self.assertEqual(found, expected, (family, mesh))
+            alone, _ = self.answers(folder, prompts[:1], *EXACT, "--max-tokens", LONGEST, "--mesh", "dp=2,ep=2")  # a replica without a text
+            self.assertEqual(alone, expected[:1], family)
 
     def test_a_cache_for_a_quarter_of_the_load_changes_no_answer(self):
         folder = self.decoder("mistral", 3)
@@ -248,12 +265,14 @@ class Refusals(Generation):
     def test_axes_without_a_generation(self):
         folder = self.decoder()
         for axis, reason, fix in (("fsdp", "weights that lie in shards would be gathered again for every token", "use tp or pp to cut the model"),
-                                  ("cp", "the next token of a sequence has one position, which cannot be cut", "use tp to share attention"),
-                                  ("ep", "experts lie with the layers that use them", "use tp to cut every expert")):
-            mesh = f"{axis}=2" if axis != "ep" else "dp=2,ep=2"
-            text = self.refused("--model", folder, "--prompt", "a", "--mesh", mesh)
+                                  ("cp", "the next token of a sequence has one position, which cannot be cut", "use tp to share attention")):
+            text = self.refused("--model", folder, "--prompt", "a", "--mesh", f"{axis}=2")
             self.assertIn(f"a generation has no {axis} axis: {reason}", text)
             self.assertIn(fix, text)
+
+    def test_experts_that_are_not_there(self):
+        folder = self.decoder()
+        self.assertIn("mesh dp=2,ep=2: the model has no experts for ep", self.refused("--model", folder, "--prompt", "a", "--mesh", "dp=2,ep=2"))
 
     def test_what_cannot_be_asked(self):
         folder = self.decoder()

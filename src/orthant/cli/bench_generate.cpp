@@ -18,6 +18,7 @@
 #include "orthant/generate/engine.h"
 #include "orthant/generate/questions.h"
 #include "orthant/models/model_config.h"
+#include "orthant/train/recorded_steps.h"
 
 namespace orthant::cli {
 namespace {
@@ -82,7 +83,7 @@ BatchTimes measure(const BenchGiven& given, Generator& generator, std::int64_t b
   return times;
 }
 
-void print(const BenchGiven& given, const std::vector<BatchTimes>& all, const Mesh& mesh) {
+void print(const BenchGiven& given, const std::vector<BatchTimes>& all, const Mesh& mesh, const RecordedSteps& steps) {
   auto rows = nlohmann::ordered_json::array();
   for (const auto& times : all) {
     const double token = (times.whole_seconds - times.prefill_seconds) / static_cast<double>(given.tokens - 1);
@@ -95,12 +96,14 @@ void print(const BenchGiven& given, const std::vector<BatchTimes>& all, const Me
                              times.prefill_seconds * 1e3, token * 1e3, static_cast<double>(times.batch) / token);
   }
   if (!given.json) return;
-  std::cout << json_text(nlohmann::ordered_json{{"model", given.setup.model},
-                                                {"mesh", mesh.to_string()},
-                                                {"dtype", given.setup.dtype},
-                                                {"prompt", given.prompt},
-                                                {"new", given.tokens},
-                                                {"rows", rows}})
+  std::cout << json_text(nlohmann::ordered_json{
+                   {"model", given.setup.model},
+                   {"mesh", mesh.to_string()},
+                   {"dtype", given.setup.dtype},
+                   {"prompt", given.prompt},
+                   {"new", given.tokens},
+                   {"graphs", {{"recorded", steps.num_recordings()}, {"played", steps.num_played()}}},
+                   {"rows", rows}})
             << std::endl;
 }
 
@@ -118,7 +121,7 @@ int bench(const BenchGiven& given, RankContext& rank) {
       for (const auto batch : batches) {
         times.push_back(measure(given, engine.generator(), batch, vocab_size(here.model().config)));
       }
-      print(given, times, rank.mesh);
+      print(given, times, rank.mesh, engine.recorded_steps());
     } else {
       engine.follow();
     }

@@ -35,13 +35,13 @@ void add_generation_options(OptionParser& app, GenerationSetup& setup) {
                  "tokens of all running texts that a replica's cache holds (default: by --max-batch and free memory)");
   app.add_option("--max-batch", setup.max_batch, "texts that a replica works on side by side (default 64)");
   app.add_option("--prefill-chunk", setup.prefill_chunk,
-                 "new tokens of a step at most: long prompts are read in such chunks (default 256)");
+                 "new tokens of a step at most: long prompts are read in such chunks (default 256, on a GPU 4096)");
 }
 
 void check_generation_setup(const GenerationSetup& setup, const RankOptions& ranks) {
   check_positive("--cache-tokens", setup.cache_tokens, 0);
   check_positive("--max-batch", setup.max_batch, 1);
-  check_positive("--prefill-chunk", setup.prefill_chunk, 1);
+  check_positive("--prefill-chunk", setup.prefill_chunk, 0);
   const auto dtype = parse_dtype_option(setup.dtype, kComputeDTypes);
   const auto mesh = mesh_of(ranks);
   check_generation_mesh(mesh);
@@ -59,7 +59,8 @@ void check_generation_setup(const GenerationSetup& setup, const RankOptions& ran
 GenerationRank::GenerationRank(const GenerationSetup& setup, RankContext& rank) {
   check_generation_mesh(rank.mesh);
   if (rank.mesh.world_size() > 1) {
-    communicator_ = comm::make_communicator(rank.mesh, rank.job, rank.comm, generation_groups(rank.mesh));
+    const auto groups = generation_groups(rank.mesh);
+    communicator_ = comm::make_communicator(rank.mesh, rank.job, rank.comm, groups.axes, groups.subsets);
   }
   ranks_ = ControlGroup(communicator_);
   ranks_.together([&] { model_ = find_stored_model(setup.model, setup.config); });
@@ -71,6 +72,7 @@ GenerationRank::GenerationRank(const GenerationSetup& setup, RankContext& rank) 
               .cache_tokens = setup.cache_tokens,
               .most_running = setup.max_batch,
               .step_tokens = setup.prefill_chunk};
+  if (rank.is_first()) options_.say = [log = rank.log](const std::string& text) { log.info(text); };
 }
 
 void GenerationRank::close() {

@@ -21,7 +21,7 @@ struct GenerationSetup {
   std::string dtype = "float32";
   std::int64_t cache_tokens = 0;
   std::int64_t max_batch = 64;
-  std::int64_t prefill_chunk = 256;
+  std::int64_t prefill_chunk = 0;  // 0: as the device likes it
 };
 
 void add_generation_options(OptionParser& app, GenerationSetup& setup);

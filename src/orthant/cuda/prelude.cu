@@ -8,6 +8,20 @@ typedef long long i64;
 
 #define DEVICE __device__ __forceinline__
 
+// A kernel that is started early (LaunchShape) begins when all blocks of the one before came to let_next_begin() or
+// ended, and waits until all before it is done and to be seen: it writes nothing before that, and reads only what none
+// of them writes.
+DEVICE void let_next_begin() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+DEVICE void await_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 DEVICE u32 pack_bfloat16(float low, float high) {
   u32 packed;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
@@ -57,6 +71,21 @@ DEVICE Element narrowed(float x) {
 #define PACK pack_float16
 #endif
 #endif
+#if ELEMENT != 2
+// d [16, 8] += a [16, 16] b [16, 8] by a warp. A lane has of d rows lane / 4 and 8 further on, columns 2 (lane % 4) and
+// the next; of a the same rows, these columns and 8 further on; of b these as rows, column lane / 4.
+DEVICE void multiply_add(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+#if ELEMENT == 0
+#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+#else
+#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+#endif
+  asm volatile(MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+#endif
+
 // What a store and a load in between would make of x.
 DEVICE float rounded(float x) {
   return widened(narrowed(x));

@@ -47,6 +47,10 @@ const std::vector<std::string>& Engine::notes() const {
   return ranks_->model().notes();
 }
 
+const RecordedSteps& Engine::recorded_steps() const {
+  return ranks_->model().recorded_steps();
+}
+
 std::int64_t Engine::num_parameters() const {
   return ranks_->model().graph().num_parameters();
 }

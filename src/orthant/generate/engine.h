@@ -18,6 +18,8 @@
 
 namespace orthant {
 
+class RecordedSteps;
+
 class Engine {
  public:
   // Reads the weights and makes the cache. Collective over the mesh. ConfigError for a mesh, model or cache that cannot
@@ -46,6 +48,7 @@ class Engine {
   const std::vector<std::int64_t>& ends() const;  // tokens that end an answer
   const std::vector<std::string>& notes() const;  // for people, one line each
   std::int64_t num_parameters() const;
+  const RecordedSteps& recorded_steps() const;  // of this rank
 
  private:
   class Ranks;

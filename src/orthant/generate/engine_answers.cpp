@@ -9,6 +9,7 @@
 #include "orthant/base/cache_block.h"
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
+#include "orthant/generate/generation_stages.h"
 
 namespace orthant {
 namespace {
@@ -30,7 +31,10 @@ std::string text_of(const std::exception_ptr& failure) {
 
 }  // namespace
 
-Engine::Answers::Answers(Ranks& ranks) : ranks_(ranks), ends_(ranks.ends().begin(), ranks.ends().end()) {
+Engine::Answers::Answers(Ranks& ranks)
+    : ranks_(ranks),
+      ends_(ranks.ends().begin(), ranks.ends().end()),
+      together_(replicas_share_experts(ranks.options().mesh)) {
   const GenerationOptions& options = ranks_.options();
   const SchedulerOptions each{.blocks = ranks_.blocks(),
                               .most_running = options.most_running,
@@ -88,6 +92,19 @@ void Engine::Answers::submit(GenerationRequest request, std::shared_ptr<TokenSin
   wake_.notify_all();
 }
 
+void Engine::Answers::hold_requests() {
+  const std::scoped_lock lock(mutex_);
+  ++held_;
+}
+
+void Engine::Answers::release_requests() {
+  {
+    const std::scoped_lock lock(mutex_);
+    --held_;
+  }
+  wake_.notify_all();
+}
+
 void Engine::Answers::cancel(std::uint64_t id) {
   {
     const std::scoped_lock lock(mutex_);
@@ -111,7 +128,7 @@ void Engine::Answers::run() {
   try {
     while (wait_for_work()) {
       take_inbox();
-      for (int r = 0; r < static_cast<int>(replicas_.size()); ++r) make_step(r);
+      make_steps();
       count_load();
     }
     // Messages that are under way find their receiver.
@@ -130,7 +147,8 @@ bool Engine::Answers::wait_for_work() {
   const auto busy = [&](const Replica& replica) { return !replica.scheduler.idle() || !replica.under_way.empty(); };
   std::unique_lock lock(mutex_);
   const auto has_work = [&] {
-    return leaving_ || !inbox_.submitted.empty() || !inbox_.cancelled.empty() || std::ranges::any_of(replicas_, busy);
+    const bool told = held_ == 0 && (!inbox_.submitted.empty() || !inbox_.cancelled.empty());
+    return leaving_ || told || std::ranges::any_of(replicas_, busy);
   };
   const bool others = ranks_.options().mesh.world_size() > 1;
   while (!has_work()) {
@@ -149,7 +167,7 @@ void Engine::Answers::take_inbox() {
   Inbox taken;
   {
     const std::scoped_lock lock(mutex_);
-    std::swap(taken, inbox_);
+    if (held_ == 0) std::swap(taken, inbox_);
   }
   for (auto& answer : taken.submitted) begin(std::move(answer));
   for (const auto id : taken.cancelled) {
@@ -182,14 +200,29 @@ void Engine::Answers::end(Replica& replica, std::uint64_t sequence, FinishReason
   answer.sink->finished(reason, error);
 }
 
-void Engine::Answers::make_step(int number) {
-  Replica& replica = replicas_[to_index(number)];
-  if (static_cast<int>(replica.under_way.size()) >= ranks_.options().mesh.degree(Axis::pp)) settle(number);
-  StepOrder order{.parts = replica.scheduler.next()};
-  if (order.parts.empty()) {
-    if (!replica.under_way.empty()) settle(number);
-    return;
+// A step of each replica that has one. Where replicas hold experts for one another, all of them get one or none.
+void Engine::Answers::make_steps() {
+  bool any = false;
+  for (int r = 0; r < static_cast<int>(replicas_.size()); ++r) {
+    Replica& replica = replicas_[to_index(r)];
+    if (static_cast<int>(replica.under_way.size()) >= ranks_.options().mesh.degree(Axis::pp)) settle(r);
+    replica.next = replica.scheduler.next();
+    any = any || !replica.next.empty();
   }
+  // Rank 0 computes its part of replica 0 before it goes on: the others have their orders by then.
+  for (auto r = static_cast<int>(replicas_.size()); r-- > 0;) order_step(r, any && together_);
+  for (int r = 0; r < static_cast<int>(replicas_.size()); ++r) {
+    Replica& replica = replicas_[to_index(r)];
+    if (!replica.ordered && !replica.under_way.empty()) settle(r);
+  }
+}
+
+void Engine::Answers::order_step(int number, bool together) {
+  Replica& replica = replicas_[to_index(number)];
+  StepOrder order{.parts = std::exchange(replica.next, {})};
+  order.joins = together && order.parts.empty();
+  replica.ordered = order.joins || !order.parts.empty();
+  if (!replica.ordered) return;
   UnderWay step;
   for (const auto& part : order.parts) {
     const SamplingParams& sampling = replica.answers.at(part.sequence).request.sampling;

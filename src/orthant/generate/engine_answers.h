@@ -23,6 +23,8 @@ class Engine::Answers final : public Generator {
   ~Answers() override;
 
   void submit(GenerationRequest request, std::shared_ptr<TokenSink> sink) override;
+  void hold_requests() override;
+  void release_requests() override;
   void cancel(std::uint64_t id) override;
   GeneratorLoad load() const override;
   std::int64_t most_tokens() const override { return ranks_.most_tokens(); }
@@ -44,6 +46,8 @@ class Engine::Answers final : public Generator {
     std::map<std::uint64_t, Answer> answers;  // by sequence
     std::deque<UnderWay> under_way;
     std::vector<std::uint64_t> ended;  // that its ranks have not been told
+    std::vector<StepPart> next = {};   // of the step that is about to be ordered
+    bool ordered = false;              // there was one
   };
   struct Inbox {
     std::vector<Answer> submitted;
@@ -56,7 +60,8 @@ class Engine::Answers final : public Generator {
   void take_inbox();
   void begin(Answer answer);
   void end(Replica& replica, std::uint64_t sequence, FinishReason reason, const std::string& error = {});
-  void make_step(int number);
+  void make_steps();
+  void order_step(int number, bool together);
   void settle(int number);
   void deliver(Replica& replica, std::uint64_t sequence, const GeneratedToken& token);
   void count_load();
@@ -65,12 +70,14 @@ class Engine::Answers final : public Generator {
 
   Ranks& ranks_;
   std::set<std::int64_t> ends_;
+  bool together_;  // replicas compute their steps together
   std::vector<Replica> replicas_;
   GeneratorLoad counts_;  // of the thread: what only grows
 
   mutable std::mutex mutex_;  // of what follows
   std::condition_variable wake_;
   Inbox inbox_;
+  int held_ = 0;                   // by so many: the inbox waits
   std::set<std::uint64_t> known_;  // requests that have not ended
   GeneratorLoad load_;
   bool leaving_ = false;

@@ -22,6 +22,10 @@ namespace {
 constexpr double kFreePart = 0.5;
 constexpr std::int64_t kLongAnswers = 4096;  // positions that it has room for, of each running sequence
 
+// New tokens of a step where nobody says how many: enough to keep the device busy while weights are read.
+constexpr std::int64_t kCpuStepTokens = 256;
+constexpr std::int64_t kCardStepTokens = 4096;
+
 std::int64_t blocks_of(std::int64_t tokens) {
   return tokens / kCacheBlock + (tokens % kCacheBlock != 0 ? 1 : 0);
 }
@@ -31,6 +35,7 @@ std::int64_t blocks_of(std::int64_t tokens) {
 Engine::Ranks::Ranks(const StoredModel& model, const GenerationOptions& options)
     : options_(options), group_(options.communicator), rank_(group_.rank()) {
   check_generation_mesh(options_.mesh);
+  if (options_.step_tokens == 0) options_.step_tokens = options_.device.is_cpu() ? kCpuStepTokens : kCardStepTokens;
   group_.together([&] { ends_ = end_tokens(model); });
   model_ = std::make_unique<ModelRank>(model, options_);
   for (int replica = 0; replica < options_.mesh.degree(Axis::dp); ++replica) {

@@ -11,6 +11,7 @@
 #include "orthant/comm/communicator.h"
 #include "orthant/graph/dtype.h"
 #include "orthant/mesh/mesh.h"
+#include "orthant/runtime/device_recording.h"
 
 namespace orthant {
 
@@ -24,7 +25,12 @@ struct GenerationOptions {
 
   std::int64_t cache_tokens = 0;   // of all running sequences of a replica; 0: by most_running and what is free
   std::int64_t most_running = 64;  // sequences of a replica
-  std::int64_t step_tokens = 256;  // new tokens of a step, which bounds the chunks of prompts
+  // New tokens of a step, which bounds the chunks of prompts; 0: as many as suit the device.
+  std::int64_t step_tokens = 0;
+
+  std::function<void(const std::string&)> say = {};  // for people, on rank 0; empty: nobody listens
+  // For tests: who records steps instead of the device's own recorder.
+  std::function<std::unique_ptr<DeviceRecorder>()> make_recorder = {};
 };
 
 }  // namespace orthant

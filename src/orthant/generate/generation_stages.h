@@ -13,11 +13,18 @@
 
 namespace orthant {
 
-// ConfigError for axes other than tp, pp and dp, by name, with what to set.
+// ConfigError for axes other than tp, pp, dp and ep, by name, with what to set.
 void check_generation_mesh(const Mesh& mesh);
 
 // For the communicator of the mesh.
-std::vector<comm::GroupRequest> generation_groups(const Mesh& mesh);
+struct GenerationGroups {
+  std::vector<comm::GroupRequest> axes;
+  std::vector<comm::SubgroupRequest> subsets;
+};
+GenerationGroups generation_groups(const Mesh& mesh);
+
+// Whether ranks of several replicas hold experts for one another: replicas then compute their steps together.
+bool replicas_share_experts(const Mesh& mesh);
 
 // generation_graph() as it lies over the mesh. ConfigError for a model that generates no text, and for a degree that it
 // does not allow, which names others.

@@ -23,7 +23,8 @@ std::shared_ptr<comm::Communicator> connect(const Mesh& mesh, const LLMOptions& 
   comm.device = options.device;
   comm.bind_address = options.job.rendezvous.bind_address;
   comm.timeout_seconds = options.timeout_seconds;
-  return comm::make_communicator(mesh, options.job, comm, generation_groups(mesh));
+  const auto groups = generation_groups(mesh);
+  return comm::make_communicator(mesh, options.job, comm, groups.axes, groups.subsets);
 }
 
 // An answer as plain numbers: its reason, then its tokens.

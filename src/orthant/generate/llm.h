@@ -18,7 +18,7 @@ struct LLMOptions {
   at::Device device = at::kCPU;
   std::int64_t cache_tokens = 0;  // see GenerationOptions, as for the others
   std::int64_t most_running = 64;
-  std::int64_t step_tokens = 256;
+  std::int64_t step_tokens = 0;
   double timeout_seconds = 300;
 };
 

@@ -1,35 +1,29 @@
 #include "orthant/generate/model_rank.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/DeviceGuard.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <span>
 
 #include "orthant/base/cache_block.h"
 #include "orthant/base/error.h"
 #include "orthant/base/index.h"
+#include "orthant/generate/device_choice.h"
 #include "orthant/launch/activity_board.h"
 #include "orthant/nn/scalar_type.h"
+#include "orthant/ops/attention/cached_attention.h"
+#include "orthant/ops/attention/cached_attention_device.h"
+#include "orthant/ops/linear/few_rows_device.h"
+#include "orthant/train/device_setup.h"
+#include "orthant/train/step_recorder.h"
 
 namespace orthant {
 namespace {
 
-constexpr const char* kIds = "input_ids";
 constexpr const char* kLogits = "logits";
 
-template <class T>
-std::span<const T> row_of(const at::Tensor& logits, std::int64_t row) {
-  return {logits.const_data_ptr<T>() + row * logits.size(1), static_cast<std::size_t>(logits.size(1))};
-}
-
 }  // namespace
-
-struct ModelRank::StepInputs {
-  Microbatch tokens;
-  nn::CachedStep cached;
-  bool picks = false;
-};
 
 ModelRank::ModelRank(const StoredModel& model, const GenerationOptions& options) : options_(options) {
   const ControlGroup ranks(options_.communicator);
@@ -37,12 +31,14 @@ ModelRank::ModelRank(const StoredModel& model, const GenerationOptions& options)
       model, [&](bool) { return placed_generation_graph(model.config, options_.mesh, options_.dtype); }, ranks);
   notes_ = std::move(found.notes);
   stages_ = generation_stages(found.graph, options_.mesh);
+  heads_ = cached_heads(found.graph);
   loaded_ =
       std::make_unique<LoadedModel>(std::move(found), LoadOptions{.dtype = options_.dtype,
                                                                   .device = options_.device,
                                                                   .mesh = options_.mesh,
                                                                   .communicator = options_.communicator,
                                                                   .unit_pp_coordinates = stages_.unit_pp_coordinates});
+  find_kernels();
   const Coordinate here = options_.mesh.coordinate(ranks.rank());
   if (options_.mesh.degree(Axis::pp) > 1) {
     const LinkGroups groups{options_.communicator->group(Axis::pp, comm::Purpose::activations),
@@ -52,7 +48,6 @@ ModelRank::ModelRank(const StoredModel& model, const GenerationOptions& options)
   Peers peers = loaded_->peers();
   peers.links = links_.get();
   executor_ = std::make_unique<Executor>(graph(), loaded_->units(), Recompute::none, peers);
-  heads_ = cached_heads(graph());
   window_ = common_window(heads_);
   actions_ = stages_.actions[to_index(here[Axis::pp])];
   without_head_ = actions_;
@@ -60,9 +55,51 @@ ModelRank::ModelRank(const StoredModel& model, const GenerationOptions& options)
   std::erase_if(without_head_,
                 [&](const Action& action) { return action.kind == ActionKind::forward && action.unit == head; });
   chooses_ = choosing_rank(options_.mesh, here[Axis::dp]) == ranks.rank();
+  const auto failed = [say = options_.say](const std::string& why) {
+    if (say) say("no CUDA graphs of steps: " + why);
+  };
+  steps_ = std::make_unique<RecordedSteps>(options_.device, recorder(), failed);
 }
 
 ModelRank::~ModelRank() = default;
+
+// Kernels of the device are found here: the thread that computes steps has not made anything on the device.
+void ModelRank::find_kernels() {
+  const c10::OptionalDeviceGuard on_device(options_.device.is_cpu() ? std::nullopt
+                                                                    : std::optional<at::Device>(options_.device));
+  const auto dtype = scalar_type(options_.dtype);
+  if (options_.device.is_cuda()) prepare_kernels(options_.device, options_.say, dtype, graph(), variants());
+  const auto with = at::TensorOptions().dtype(dtype).device(options_.device);
+  std::int64_t shared = 0;
+  for (const auto& unit : heads_) {
+    if (unit.kv_heads == 0) continue;
+    const auto of_unit = unit.heads / unit.kv_heads;
+    if (!nn::device::serves_cached_heads(unit.head_size, with) || (shared != 0 && shared != of_unit)) return;
+    shared = of_unit;
+  }
+  form_.shared_heads = shared;
+}
+
+nn::device::Variants ModelRank::variants() const {
+  const auto dtype = scalar_type(options_.dtype);
+  nn::device::Variants all = nn::device::few_rows_variants(dtype, options_.most_running);
+  const auto add = [&all](const nn::device::Variants& more) { all.insert(all.end(), more.begin(), more.end()); };
+  for (const auto& unit : heads_) {
+    if (unit.kv_heads > 0) add(nn::device::cached_attention_variants(dtype, unit.head_size));
+  }
+  add(choice_variants(dtype));
+  return all;
+}
+
+// Steps with exchanges between ranks, and those whose experts are counted on the host, run as they are.
+std::unique_ptr<DeviceRecorder> ModelRank::recorder() const {
+  const Mesh& mesh = options_.mesh;
+  const bool exchanges = mesh.world_size() > mesh.degree(Axis::dp) || mesh.degree(Axis::ep) > 1;
+  const Precision precision{options_.dtype, options_.dtype, options_.dtype};
+  if (form_.shared_heads == 0 || exchanges || !experts_obstacle(precision, graph(), mesh).empty()) return nullptr;
+  if (options_.make_recorder) return options_.make_recorder();
+  return options_.device.is_cuda() ? make_device_recorder(options_.device) : nullptr;
+}
 
 std::int64_t ModelRank::block_bytes() const {
   std::int64_t numbers = 0;
@@ -73,73 +110,44 @@ std::int64_t ModelRank::block_bytes() const {
 }
 
 void ModelRank::make_cache(std::int64_t blocks, std::int64_t most_positions) {
-  most_positions_ = most_positions;
+  form_.most_positions = most_positions;
+  if (replicas_share_experts(options_.mesh)) nobodys_block_ = static_cast<std::int32_t>(blocks++);
   keys_.assign(heads_.size(), {});
   const auto options = at::TensorOptions().dtype(scalar_type(options_.dtype)).device(options_.device);
   for (std::size_t u = 0; u < heads_.size(); ++u) {
     if (!loaded_->units()[u] || heads_[u].kv_heads == 0) continue;
-    const auto& heads = heads_[u];
-    keys_[u] = {at::empty({blocks, heads.kv_heads, heads.head_size, kCacheBlock}, options),
-                at::empty({blocks, heads.kv_heads, kCacheBlock, heads.head_size}, options)};
+    keys_[u] = nn::make_key_cache(blocks, heads_[u].kv_heads, heads_[u].head_size, options);
   }
 }
 
-ModelRank::StepInputs ModelRank::inputs_of(const StepOrder& order) const {
-  StepInputs inputs;
-  std::vector<std::int64_t> ids, row, position, starts, picked;
-  for (const auto& part : order.parts) {
-    const auto first = static_cast<std::int64_t>(ids.size()), count = static_cast<std::int64_t>(part.tokens.size());
-    inputs.cached.sequences.push_back({first, count, part.past, part.blocks});
-    ids.insert(ids.end(), part.tokens.begin(), part.tokens.end());
-    for (std::int64_t i = 0; i < count; ++i) {
-      row.push_back(static_cast<std::int64_t>(inputs.cached.sequences.size()) - 1);
-      position.push_back(part.past + i);
-      starts.push_back(first - part.past);
-    }
-    if (part.answer >= 0) picked.push_back(first + count - 1);
-  }
-  inputs.cached.most_positions = most_positions_;
-  inputs.picks = !picked.empty();
-  const auto numbers = [&](const std::vector<std::int64_t>& values) {
-    return at::tensor(values, at::kLong).to(options_.device, /*non_blocking=*/true);
-  };
-  inputs.tokens.fields[kIds] = numbers(ids).unsqueeze(0);
-  inputs.tokens.token_rows[kIds] = {numbers(row).unsqueeze(0), numbers(position).unsqueeze(0),
-                                    numbers(starts).unsqueeze(0), numbers(picked)};
-  return inputs;
+// [picked tokens, vocabulary], those of places of nobody behind the others; undefined where none are wanted or this
+// rank has none.
+at::Tensor ModelRank::logits_of(StepTensors tensors) {
+  const auto step = std::make_shared<const StepTensors>(std::move(tensors));
+  const RecordedSteps::Work work{.make = [this, step](const StepInputs& held, StepStart start) {
+    const nn::CachedStep cached = step->cached(held, form_, start == StepStart::recorded);
+    const StepFacts facts{
+        .step = step_, .cached = &cached, .keys = &keys_, .activity = &launch::Activity::of_process()};
+    const auto values =
+        executor_->evaluate(step->picks ? actions_ : without_head_, step->tokens(held), facts, {kLogits});
+    const auto found = values.find(kLogits);
+    return found == values.end() ? at::Tensor() : found->second;
+  }};
+  return steps_->run(step->inputs, work, /*may_record=*/step->alike);
 }
 
 std::vector<GeneratedToken> ModelRank::run(const StepOrder& order) {
-  if (!order.parts.empty()) {
-    const StepInputs inputs = inputs_of(order);
-    const StepFacts facts{
-        .step = ++step_, .cached = &inputs.cached, .keys = &keys_, .activity = &launch::Activity::of_process()};
-    auto values = executor_->evaluate(inputs.picks ? actions_ : without_head_, inputs.tokens, facts, {kLogits});
-    if (chooses_) return choose(order, inputs.picks ? values.at(kLogits) : at::Tensor());
+  const c10::OptionalDeviceGuard on_device(options_.device.is_cpu() ? std::nullopt
+                                                                    : std::optional<at::Device>(options_.device));
+  ++step_;
+  at::Tensor logits;
+  if (!order.parts.empty()) logits = logits_of(step_tensors(order, form_, steps_->records()));
+  if (order.joins) {
+    const StepPart token{.past = 0, .tokens = {0}, .answer = -1, .blocks = {nobodys_block_}};
+    logits_of(step_tensors({.parts = {token}}, form_, /*rounds=*/false));
   }
-  for (const auto sequence : order.ended) choosers_.erase(sequence);
+  if (chooses_) return choice_.choose(order, logits);
   return {};
-}
-
-std::vector<GeneratedToken> ModelRank::choose(const StepOrder& order, const at::Tensor& logits) {
-  for (const auto sequence : order.ended) choosers_.erase(sequence);
-  at::Tensor rows = logits;
-  if (rows.defined()) {
-    rows = rows.to(rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat).cpu().contiguous();
-  }
-  std::vector<GeneratedToken> tokens;
-  std::size_t begun = 0;
-  std::int64_t row = 0;
-  for (const auto& part : order.parts) {
-    if (part.first) choosers_.insert_or_assign(part.sequence, TokenChooser(order.begun.at(begun++)));
-    TokenChooser& chooser = choosers_.at(part.sequence);
-    chooser.see(part.tokens);
-    if (part.answer < 0) continue;
-    tokens.push_back(rows.scalar_type() == at::kDouble ? chooser.choose(row_of<double>(rows, row), part.answer)
-                                                       : chooser.choose(row_of<float>(rows, row), part.answer));
-    ++row;
-  }
-  return tokens;
 }
 
 }  // namespace orthant

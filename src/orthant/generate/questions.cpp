@@ -35,6 +35,18 @@ class Waiting {
   std::size_t count_ = 0;
 };
 
+// While one lives, questions wait for the others.
+class Held {
+ public:
+  explicit Held(Generator& generator) : generator_(generator) { generator_.hold_requests(); }
+  ~Held() { generator_.release_requests(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  Generator& generator_;
+};
+
 // Writes one answer, which outlives it.
 class AnswerSink : public TokenSink {
  public:
@@ -82,6 +94,7 @@ std::vector<Answer> answer_all(Generator& generator, const std::vector<Question>
   std::vector<Answer> answers(questions.size());
   Waiting waiting;
   waiting.add();
+  auto held = std::make_unique<Held>(generator);
   for (std::size_t i = 0; i < questions.size(); ++i) {
     std::function<void(const std::string&)> hears;
     if (listener) hears = [&listener, i](const std::string& text) { listener(i, text); };
@@ -95,6 +108,7 @@ std::vector<Answer> answer_all(Generator& generator, const std::vector<Question>
       waiting.done();
     }
   }
+  held.reset();
   waiting.done();
   waiting.wait();
   return answers;

@@ -59,8 +59,10 @@ std::vector<CachedHeads> cached_heads(const GraphSpec& graph) {
     for (const auto& operation : graph.units[u].body->operations) {
       if (operation.name != "attention") continue;
       const Attributes& attributes = operation.attributes;
-      found[u] = {std::max<std::int64_t>(attributes.integer("kv_heads") / tp, 1), attributes.integer("head_size"),
-                  attributes.integer("window")};
+      found[u] = {.kv_heads = std::max<std::int64_t>(attributes.integer("kv_heads") / tp, 1),
+                  .head_size = attributes.integer("head_size"),
+                  .window = attributes.integer("window"),
+                  .heads = attributes.integer("heads") / tp};
     }
   }
   return found;

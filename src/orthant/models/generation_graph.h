@@ -19,6 +19,7 @@ struct CachedHeads {
   std::int64_t kv_heads = 0;
   std::int64_t head_size = 0;
   std::int64_t window = 0;  // 0: a token meets all before it
+  std::int64_t heads = 0;   // of queries
 };
 std::vector<CachedHeads> cached_heads(const GraphSpec& graph);
 

@@ -13,6 +13,10 @@ namespace orthant {
 
 // Attribute of a product whose operands are rounded to e4m3: see program/float8.h.
 inline constexpr const char* kFloat8 = "float8";
+// Of a project: it is a generation's; an RMSNorm is in front of it, with that eps; a swiglu is behind it.
+inline constexpr const char* kGenerates = "generates";
+inline constexpr const char* kNormEps = "norm_eps";
+inline constexpr const char* kGated = "gated";
 
 // A parameter of a unit as its program sees it: joined ones as one, with their parts as blocks.
 struct ParameterAt {

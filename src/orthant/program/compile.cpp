@@ -116,7 +116,8 @@ Program compile_unit(const GraphSpec& graph, const UnitSpec& unit, const Program
   program.values = std::move(body.values);
   program.parameters = std::move(body.parameters);
   const LiveValues live = live_values(program);
-  program.forward = fused(std::move(program.forward), live.after_forward);
+  const auto fuse_forward = graph.cached ? fused_of_generation : fused;
+  program.forward = fuse_forward(std::move(program.forward), live.after_forward);
   program.both = fused(std::move(program.both), live.gradients);
   program.input_part = fused(std::move(program.input_part), live.after_inputs);
   program.weight_part = fused(std::move(program.weight_part), {});

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "orthant/base/index.h"
+#include "orthant/ops/rule.h"
 
 namespace orthant {
 namespace {
@@ -26,6 +27,16 @@ class Fuser {
       if (list_[i].name == "rotary") fuse_rotary(i);
       if (list_[i].name == "attention_back") fuse_rotary_back(i);
       if (list_[i].name == "layer_norm_back") fuse_dropped(i);
+    }
+    return std::move(list_);
+  }
+
+  std::vector<Operation> fuse_generation() {
+    for (std::size_t i = 0; i < list_.size(); ++i) {
+      if (list_[i].name == "rms_norm") fuse_norm(i);
+      if (list_[i].name != "project") continue;
+      list_[i].attributes.set(kGenerates, 1);
+      fuse_gate(i);
     }
     return std::move(list_);
   }
@@ -129,6 +140,25 @@ class Fuser {
     erase(i + 1);
   }
 
+  // The product takes what the norm takes.
+  void fuse_norm(std::size_t i) {
+    Operation* product = next(i, "project", list_[i].out[0]);
+    if (product == nullptr || product->in[0] != list_[i].out[0] || !read_once(list_[i].out[0], i)) return;
+    product->in[0] = list_[i].in[0];
+    product->parameters.push_back(list_[i].parameters[0]);
+    product->attributes.set(kNormEps, list_[i].attributes.number("eps"));
+    erase(i);
+  }
+
+  void fuse_gate(std::size_t i) {
+    const Operation* gate = next(i, "activation", list_[i].out[0]);
+    if (gate == nullptr || gate->attributes.text("kind") != "swiglu" || list_[i].in[1] >= 0) return;
+    if (!read_once(list_[i].out[0], i)) return;
+    list_[i].attributes.set(kGated, 1);
+    list_[i].out = gate->out;
+    erase(i + 1);
+  }
+
   static void add_attributes(Operation& to, const Operation& from) {
     for (const auto& [name, value] : from.attributes.all()) to.attributes.set(name, value);
   }
@@ -156,6 +186,10 @@ void mark_sums_of_norms(Body& body) {
 
 std::vector<Operation> fused(std::vector<Operation> list, const std::set<int>& needed) {
   return Fuser(std::move(list), needed).fuse();
+}
+
+std::vector<Operation> fused_of_generation(std::vector<Operation> list, const std::set<int>& needed) {
+  return Fuser(Fuser(std::move(list), needed).fuse(), needed).fuse_generation();
 }
 
 }  // namespace orthant

@@ -62,6 +62,9 @@ class Generator {
   // Begins an answer. ConfigError for sampling options, DataError for a prompt that is empty, has ids the model does
   // not know, or leaves no room for an answer; then the sink is never called. Any thread; returns at once.
   virtual void submit(GenerationRequest request, std::shared_ptr<TokenSink> sink) = 0;
+  // Requests that are submitted between the two begin together, at the end. Any thread.
+  virtual void hold_requests() {}
+  virtual void release_requests() {}
   // The request's place in the cache is free at once. No request of that id: nothing happens. Any thread.
   virtual void cancel(std::uint64_t id) = 0;
   // Any thread.

@@ -76,6 +76,7 @@ SamplingParams read_params(OrderReader& from) {
 std::vector<std::int64_t> to_numbers(const StepOrder& order) {
   OrderWriter to;
   to.number(order.last ? 1 : 0);
+  to.number(order.joins ? 1 : 0);
   to.list(order.ended);
   to.number(static_cast<std::int64_t>(order.parts.size()));
   std::size_t begun = 0;
@@ -95,6 +96,7 @@ StepOrder order_of(std::span<const std::int64_t> numbers) {
   OrderReader from(numbers);
   StepOrder order;
   order.last = from.number() != 0;
+  order.joins = from.number() != 0;
   order.ended = from.list<std::uint64_t>();
   const auto parts = from.number();
   for (std::int64_t i = 0; i < parts; ++i) {

@@ -12,7 +12,8 @@
 namespace orthant {
 
 struct StepOrder {
-  bool last = false;  // the ranks are done
+  bool last = false;   // the ranks are done
+  bool joins = false;  // nothing to compute, but for the experts of other replicas, which compute a step
   std::vector<StepPart> parts = {};
   std::vector<SamplingParams> begun = {};  // of the parts that are their sequence's first, in their order
   std::vector<std::uint64_t> ended = {};   // sequences that no later order has

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "orthant/base/error.h"
@@ -30,10 +32,7 @@ std::int64_t first_largest(std::span<const T> values) {
   for (std::size_t i = 1; i < values.size(); ++i) {
     if (values[i] > values[best] || std::isnan(values[best])) best = i;
   }
-  if (!std::isfinite(values[best])) {
-    throw DataError("the model's logits have no largest number: its weights or its arithmetic are damaged",
-                    {.remedy = "compute in float32, or check the model's weights"});
-  }
+  if (!std::isfinite(values[best])) refuse_logits();
   return static_cast<std::int64_t>(best);
 }
 
@@ -49,17 +48,36 @@ void keep_first(std::vector<Candidate>& candidates, std::size_t count) {
   candidates.resize(count);
 }
 
-// The most probable ones whose probabilities add up to `top_p`.
-void keep_most(std::vector<Candidate>& candidates, double top_p) {
+// The most probable ones whose probabilities add up to `top_p`; `all` being the weight of all there are. False: those
+// that are here do not.
+bool keep_most(std::vector<Candidate>& candidates, double top_p, std::optional<double> all) {
   std::ranges::sort(candidates, before);
-  const double wanted = top_p * weight_of(candidates);
+  const double wanted = top_p * all.value_or(weight_of(candidates));
   double sum = 0;
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     sum += candidates[i].weight;
     if (sum < wanted) continue;
     candidates.resize(i + 1);
-    return;
+    return true;
   }
+  return !all;
+}
+
+// Of candidates that have a weight.
+std::optional<std::int64_t> draw_among(std::vector<Candidate> candidates, const SamplingParams& params,
+                                       std::int64_t answer, std::optional<double> all_weights) {
+  if (params.top_k > 0) keep_first(candidates, at(params.top_k));
+  if (params.top_p < 1 && !keep_most(candidates, params.top_p, all_weights)) return std::nullopt;
+  // The most probable one has weight 1 and stays.
+  if (params.min_p > 0) std::erase_if(candidates, [&](const Candidate& one) { return one.weight < params.min_p; });
+  std::ranges::sort(candidates, {}, &Candidate::token);
+  const double drawn = TokenChooser::drawn(params, answer) * weight_of(candidates);
+  double sum = 0;
+  for (const auto& candidate : candidates) {
+    sum += candidate.weight;
+    if (drawn < sum) return candidate.token;
+  }
+  return candidates.back().token;
 }
 
 std::int64_t draw(const std::vector<double>& scores, const SamplingParams& params, std::int64_t answer) {
@@ -70,19 +88,7 @@ std::int64_t draw(const std::vector<double>& scores, const SamplingParams& param
     const double weight = std::exp((scores[i] - highest) / params.temperature);
     if (weight > 0) candidates.push_back({static_cast<std::int64_t>(i), weight});
   }
-  if (params.top_k > 0) keep_first(candidates, at(params.top_k));
-  if (params.top_p < 1) keep_most(candidates, params.top_p);
-  // The most probable one has weight 1 and stays.
-  if (params.min_p > 0) std::erase_if(candidates, [&](const Candidate& one) { return one.weight < params.min_p; });
-  std::ranges::sort(candidates, {}, &Candidate::token);
-  const double drawn =
-      RandomStream(params.seed, "generate").uniform(static_cast<std::uint64_t>(answer)) * weight_of(candidates);
-  double sum = 0;
-  for (const auto& candidate : candidates) {
-    sum += candidate.weight;
-    if (drawn < sum) return candidate.token;
-  }
-  return candidates.back().token;
+  return *draw_among(std::move(candidates), params, answer, {});
 }
 
 // Of the model's own distribution.
@@ -105,6 +111,28 @@ void add_logprobs(GeneratedToken& made, std::span<const T> logits, int count) {
 }
 
 }  // namespace
+
+void refuse_logits() {
+  throw DataError("the model's logits have no largest number: its weights or its arithmetic are damaged",
+                  {.remedy = "compute in float32, or check the model's weights"});
+}
+
+double TokenChooser::drawn(const SamplingParams& params, std::int64_t answer) {
+  return RandomStream(params.seed, "generate").uniform(static_cast<std::uint64_t>(answer));
+}
+
+std::optional<std::int64_t> TokenChooser::choose_among(const std::vector<TokenScore>& best,
+                                                       const SamplingParams& params, std::int64_t answer,
+                                                       std::optional<double> all_weights) {
+  double highest = -std::numeric_limits<double>::infinity();
+  for (const auto& [token, score] : best) highest = std::max(highest, std::isnan(score) ? highest : score);
+  std::vector<Candidate> candidates;
+  for (const auto& [token, score] : best) {
+    const double weight = std::exp((score - highest) / params.temperature);
+    if (weight > 0) candidates.push_back({token, weight});
+  }
+  return draw_among(std::move(candidates), params, answer, all_weights);
+}
 
 void TokenChooser::see(std::span<const std::int64_t> tokens) {
   if (params_.repetition_penalty != 1) seen_.insert(tokens.begin(), tokens.end());

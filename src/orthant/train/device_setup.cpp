@@ -83,26 +83,51 @@ void permit_tf32(bool permitted) {
   at::globalContext().setAllowTF32CuDNN(permitted);
 }
 
+namespace {
+
+// Where kernels are kept. Makes the context that they are loaded into.
+cuda::KernelLibrary& open_kernels(at::Device device, const std::function<void(const std::string&)>& say) {
+  at::empty({1}, at::TensorOptions().device(device));
+  auto& library = cuda::KernelLibrary::of_process();
+  library.configure({launch::cache_folder(launch::process_environment()), say});
+  return library;
+}
+
+nn::device::Variants variants_of(const GraphSpec& graph, at::ScalarType dtype) {
+  std::set<std::int64_t> widths;
+  for (const auto& value : graph.values) {
+    if (value.shape.size() == 3 && !value.opaque) widths.insert(value.shape.back());
+  }
+  return nn::device::step_variants(dtype, widths);
+}
+
+}  // namespace
+
 void prepare_device(const TrainerOptions& options, const GraphSpec& graph) {
   check_device(options);
   if (!options.device.is_cuda()) return;
   permit_tf32(options.precision.tf32);
   const c10::DeviceGuard guard(options.device);
-  at::empty({1}, at::TensorOptions().device(options.device));  // makes the context that kernels are loaded into
-  auto& library = cuda::KernelLibrary::of_process();
-  library.configure({launch::cache_folder(launch::process_environment()), options.say});
+  auto& library = open_kernels(options.device, options.say);
   if (options.precision.float8) {
     const bool available = library.available();
     check_float8_card(available, available ? library.architecture() : "");
   }
-  std::set<std::int64_t> widths;
-  for (const auto& value : graph.values) {
-    if (value.shape.size() == 3 && !value.opaque) widths.insert(value.shape.back());
-  }
   const auto dtype = scalar_type(options.precision.compute);
-  library.prepare(nn::device::step_variants(dtype, widths));
+  library.prepare(variants_of(graph, dtype));
   if (routes_tokens(graph) && library.available()) library.prepare(nn::device::expert_variants(dtype));
   if (options.precision.float8) library.prepare(nn::device::float8_variants(dtype, float8_widths(graph)));
+}
+
+void prepare_kernels(at::Device device, const std::function<void(const std::string&)>& say, at::ScalarType dtype,
+                     const GraphSpec& graph, const nn::device::Variants& more) {
+  permit_tf32(false);
+  const c10::DeviceGuard guard(device);
+  auto& library = open_kernels(device, say);
+  auto variants = variants_of(graph, dtype);
+  variants.insert(variants.end(), more.begin(), more.end());
+  library.prepare(variants);
+  if (routes_tokens(graph) && library.available()) library.prepare(nn::device::expert_variants(dtype));
 }
 
 at::Tensor to_device(const at::Tensor& x, at::Device device) {

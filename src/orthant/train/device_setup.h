@@ -2,9 +2,11 @@
 // multiplies on it. Local.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "orthant/graph/spec.h"
+#include "orthant/nn/device_variants.h"
 #include "orthant/train/trainer_options.h"
 
 namespace orthant {
@@ -23,6 +25,10 @@ void permit_tf32(bool permitted);
 // Checks the device, and permits TF32 or forbids it as the options say. Kernels for the graph's values in the compute
 // dtype; nothing on the CPU. Ranks of a host that start together share the work through the cache on disk.
 void prepare_device(const TrainerOptions& options, const GraphSpec& graph);
+
+// The same for whoever runs forward passes alone. `more`: kernels besides those of the graph's values.
+void prepare_kernels(at::Device device, const std::function<void(const std::string&)>& say, at::ScalarType dtype,
+                     const GraphSpec& graph, const nn::device::Variants& more);
 
 // A host tensor on the device, through pinned memory: neither side waits for the other. x itself on the CPU.
 at::Tensor to_device(const at::Tensor& x, at::Device device);

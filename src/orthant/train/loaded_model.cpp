@@ -11,8 +11,10 @@
 #include "orthant/checkpoint/large_buffer.h"
 #include "orthant/models/model_facts.h"
 #include "orthant/parallel/context/group_context.h"
+#include "orthant/parallel/expert/group_experts.h"
 #include "orthant/parallel/tensor/group_axis.h"
 #include "orthant/runtime/unit.h"
+#include "orthant/train/trainer_setup.h"
 
 namespace orthant {
 
@@ -56,6 +58,9 @@ LoadedModel::LoadedModel(ForwardWeights found, const LoadOptions& options) : gra
   if (options.mesh.degree(Axis::cp) > 1) {
     context_ = std::make_unique<GroupContext>(options.communicator->group(Axis::cp, comm::Purpose::activations),
                                               graph_.context);
+  }
+  if (options.mesh.degree(Axis::ep) > 1) {
+    experts_ = std::make_unique<GroupExperts>(options.communicator->subgroup(kTokenGroup));
   }
   units_ = build_units(*store_, tables_);
   found.weights.load(*store_, ranks);

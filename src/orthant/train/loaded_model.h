@@ -13,6 +13,7 @@
 #include "orthant/comm/control_group.h"
 #include "orthant/mesh/mesh.h"
 #include "orthant/nn/context_axis.h"
+#include "orthant/nn/expert_axis.h"
 #include "orthant/nn/tables.h"
 #include "orthant/nn/tensor_axis.h"
 #include "orthant/parallel/data/parameter_store.h"
@@ -51,7 +52,7 @@ class LoadedModel {
   ParameterStore& parameters() { return *store_; }
   const std::vector<std::unique_ptr<Unit>>& units() const { return units_; }
   // Without links to other stages, which belong to whoever runs them.
-  Peers peers() const { return {.tensor = tensor_.get(), .context = context_.get()}; }
+  Peers peers() const { return {.tensor = tensor_.get(), .context = context_.get(), .experts = experts_.get()}; }
   std::int64_t bytes_read() const { return bytes_read_; }  // of weights, by this rank
 
  private:
@@ -59,6 +60,7 @@ class LoadedModel {
   Tables tables_;
   std::unique_ptr<nn::TensorAxis> tensor_;    // null on one tp rank
   std::unique_ptr<nn::ContextAxis> context_;  // null on one cp rank
+  std::unique_ptr<nn::ExpertAxis> experts_;   // null without ep
   std::unique_ptr<ParameterStore> store_;
   std::vector<std::unique_ptr<Unit>> units_;
   std::int64_t bytes_read_ = 0;

@@ -137,6 +137,7 @@ float fmaxf(float, float);
 float fmaf(float, float, float);
 double pow(double, double);
 double sqrt(double);
+double exp(double);
 double fma(double, double, double);
 }
 inline float rsqrtf(float x) {

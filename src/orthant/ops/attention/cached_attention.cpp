@@ -5,12 +5,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
 
 #include "orthant/base/error.h"
 #include "orthant/nn/kernels/tensors.h"
+#include "orthant/ops/attention/cached_attention_device.h"
 #include "orthant/ops/attention/cached_kernels.h"
 
 namespace orthant::nn {
@@ -201,8 +203,21 @@ void attend_alike(const AlikeSequences& alike, const at::Tensor& qkv, const Atte
 
 }  // namespace
 
+KeyCache make_key_cache(std::int64_t blocks, std::int64_t kv_heads, std::int64_t head_size,
+                        const at::TensorOptions& options) {
+  const std::array<std::int64_t, 4> by_channels = {blocks, kv_heads, head_size, kCacheBlock};
+  const std::array<std::int64_t, 4> by_keys = {blocks, kv_heads, kCacheBlock, head_size};
+  if (!device::serves_cached_heads(head_size, options)) {
+    return {at::empty(by_channels, options), at::empty(by_keys, options)};
+  }
+  return {at::empty(by_keys, options).transpose(2, 3), at::empty(by_channels, options).transpose(2, 3)};
+}
+
 at::Tensor cached_attention(const at::Tensor& qkv, const AttentionOptions& options, const CachedStep& step,
                             const KeyCache& cache) {
+  if (device::serves_cached_attention(qkv, options, step, cache)) {
+    return device::cached_attention(qkv, options, step, cache);
+  }
   if (!kernels::serve(qkv)) return plain_cached_attention(qkv, options, step, cache);
   check_cached(qkv, options, step, cache);
   const at::Tensor out = at::empty({qkv.size(0), options.heads * options.head_size}, qkv.options());

@@ -1,6 +1,6 @@
 // Attention of a generation: the new tokens' keys and values go into the unit's cache, and every token meets what its
-// own sequence has there. A kernel on the CPU in float32 and float64; ATen's formulas for all else and as the kernel's
-// oracle. Local.
+// own sequence has there. A kernel on the CPU in float32 and float64, and on a CUDA device in bfloat16 and float16;
+// ATen's formulas for all else and as the kernels' oracle. Local.
 #pragma once
 
 #include "orthant/nn/key_cache.h"
@@ -13,6 +13,10 @@ namespace orthant::nn {
 // cache, step and qkv do not fit together.
 at::Tensor cached_attention(const at::Tensor& qkv, const AttentionOptions& options, const CachedStep& step,
                             const KeyCache& cache);
+
+// Of a unit with so many key/value heads; what it holds is anything. As kernels of the device read it, where they do.
+KeyCache make_key_cache(std::int64_t blocks, std::int64_t kv_heads, std::int64_t head_size,
+                        const at::TensorOptions& options);
 
 // The same by ATen's formulas.
 at::Tensor plain_cached_attention(const at::Tensor& qkv, const AttentionOptions& options, const CachedStep& step,

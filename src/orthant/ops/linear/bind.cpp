@@ -2,9 +2,12 @@
 #include <ATen/ATen.h>
 
 #include "orthant/nn/binding.h"
+#include "orthant/ops/activation/activation.h"
 #include "orthant/ops/linear/columns.h"
+#include "orthant/ops/linear/few_rows_device.h"
 #include "orthant/ops/linear/float8.h"
 #include "orthant/ops/linear/projection.h"
+#include "orthant/ops/norm/norm_pass.h"
 #include "orthant/ops/rule.h"
 
 namespace orthant {
@@ -33,10 +36,39 @@ Step bind_float8_project(const Binding& b, bool adds) {
   };
 }
 
+// The products of a generation: of a few rows by the kernel that reads the weight once, with the norm in front of it
+// and the gate behind it. in x, what is added or none; parameters weight, bias or none, weight of the norm or none.
+Step bind_generation_project(const Binding& b, bool adds) {
+  const bool norms = b.attributes().find(kNormEps) != nullptr;
+  const nn::NormWeights norm{nn::Norm::rms, norms ? b.attributes().number(kNormEps) : 0, b.parameter(2), nullptr};
+  return [x = b.in(0), added = b.in(1), y = b.out(0), weight = b.parameter(0), bias = b.parameter(1), adds, norm,
+          gated = b.attributes().flag(kGated)](Frame& frame) {
+    const bool norms = norm.weight != nullptr;
+    nn::device::FewRowsProduct product{.x = frame[x],
+                                       .weight = weight->value,
+                                       .bias = adds ? value_of(bias) : at::Tensor(),
+                                       .added = adds ? frame.get(added) : at::Tensor(),
+                                       .norm_weight = norms ? norm.weight->value : at::Tensor(),
+                                       .eps = norm.eps,
+                                       .gated = gated};
+    if (norms && !nn::device::serves_few_rows(product)) {
+      product.x = nn::norm_forward(product.x, norm).y;
+      product.norm_weight.reset();
+    }
+    if (nn::device::serves_few_rows(product)) {
+      frame[y] = nn::device::few_rows(product);
+      return;
+    }
+    frame[y] = nn::project(product.x, product.weight, product.bias, product.added, frame.pass.products);
+    if (gated) frame[y] = nn::activate(nn::ActivationKind::swiglu, frame[y]);
+  };
+}
+
 // in x, what is added or none; parameters weight, bias or none.
 Step bind_project(const Binding& b) {
   const bool adds = !b.attributes().flag("once") || b.tensor == nullptr || b.tensor->coordinate() == 0;
   if (b.attributes().flag(kFloat8)) return bind_float8_project(b, adds);
+  if (b.attributes().flag(kGenerates)) return bind_generation_project(b, adds);
   return
       [x = b.in(0), added = b.in(1), y = b.out(0), weight = b.parameter(0), bias = b.parameter(1), adds](Frame& frame) {
         frame[y] = nn::project(frame[x], weight->value, adds ? value_of(bias) : at::Tensor(),

@@ -6,19 +6,6 @@
 
 #define SLOTS 8  // warps of a block
 
-// A kernel that is started early (LaunchShape) begins when all blocks of the one before came here or ended, and waits
-// for its end and what it wrote where it reads that.
-DEVICE void let_next_begin() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-DEVICE void await_previous() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 // sums[part][column] over rows_of_part neighbours: a block takes 32 vectors of columns, its warp s the rows s,
 // s + SLOTS, ... of the part, and the warps' sums are added in order.
 extern "C" __global__ void __launch_bounds__(32 * SLOTS, 4)

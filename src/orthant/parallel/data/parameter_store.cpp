@@ -76,9 +76,13 @@ std::vector<comm::GroupRequest> store_groups(const Mesh& mesh, const DataPolicy&
 }
 
 std::vector<comm::SubgroupRequest> expert_groups(const GraphSpec& graph, const Mesh& mesh, const DataPolicy& policy) {
-  std::vector<comm::SubgroupRequest> groups;
   const int shared_by = expert_tp(graph, mesh);
-  if (shared_by == 0) return groups;
+  if (shared_by == 0) return {};
+  return expert_groups(mesh, shared_by, policy);
+}
+
+std::vector<comm::SubgroupRequest> expert_groups(const Mesh& mesh, int shared_by, const DataPolicy& policy) {
+  std::vector<comm::SubgroupRequest> groups;
   const Mesh lies_on = expert_mesh(mesh, shared_by);
   const auto effective = effective_policy(effective_policy(policy, mesh), lies_on);
   const auto request = [&](const std::string& name, AxisSet axes, comm::Purpose purpose) {

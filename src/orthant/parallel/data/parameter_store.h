@@ -59,6 +59,8 @@ std::vector<comm::GroupRequest> store_groups(const Mesh& mesh, const DataPolicy&
 
 // Those of experts on a mesh of their own: shards and copies of it. None for a graph without such experts.
 std::vector<comm::SubgroupRequest> expert_groups(const GraphSpec& graph, const Mesh& mesh, const DataPolicy& policy);
+// The same where so many tp ranks share each expert.
+std::vector<comm::SubgroupRequest> expert_groups(const Mesh& mesh, int expert_tp, const DataPolicy& policy);
 
 class ParameterStore {
  public:
