@@ -218,7 +218,9 @@ struct Rows {
   int begin, end;
 };
 DEVICE Rows own_rows(int rows) {
-  return {(int)((u64)blockIdx.x * (u32)rows / gridDim.x), (int)((u64)(blockIdx.x + 1) * (u32)rows / gridDim.x)};
+  const u32 least = (u32)rows / gridDim.x, longer = (u32)rows % gridDim.x, block = blockIdx.x;
+  const u32 begin = block * least + min(block, longer);
+  return {(int)begin, (int)(begin + least + (block < longer ? 1u : 0u))};
 }
 
 // n / divisor for n below 2^31.
